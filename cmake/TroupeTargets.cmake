@@ -30,9 +30,10 @@ if(TROUPE_FUZZ)
   target_compile_options(troupe_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# troupe_library(<folder> SOURCES ... LINK ... [PRIVATE_LINK ...]): the one target of a folder, troupe_<folder>, alias troupe::<folder>.
+# troupe_library(<folder> [NO_INSTALL] SOURCES ... LINK ... [PRIVATE_LINK ...]): the one target of a folder, troupe_<folder>, alias
+# troupe::<folder>. What it links privately is linked by those who use the installed package too: add it to troupeConfig.cmake.in.
 function(troupe_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "NO_INSTALL" "" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
   add_library(troupe_${name} STATIC ${ARG_SOURCES})
   add_library(troupe::${name} ALIAS troupe_${name})
   set_target_properties(troupe_${name} PROPERTIES EXPORT_NAME ${name})
@@ -42,7 +43,9 @@ function(troupe_library name)
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/troupe>)
   target_link_libraries(troupe_${name} PUBLIC ${ARG_LINK} PRIVATE $<BUILD_INTERFACE:troupe_options> ${ARG_PRIVATE_LINK})
-  install(TARGETS troupe_${name} EXPORT troupeTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  if(NOT ARG_NO_INSTALL)
+    install(TARGETS troupe_${name} EXPORT troupeTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  endif()
 endfunction()
 
 # troupe_test(<name> LABEL unit|property|simulation|system SOURCES ... LINK ...): one Boost.Test program.
