@@ -1,0 +1,34 @@
+#include "messages/codec.hpp"
+
+#include "messages/client.hpp"
+#include "messages/codec_templates.hpp"
+#include "messages/control.hpp"
+
+namespace troupe::messages {
+
+#define TROUPE_CODEC(T)                                      \
+  template std::vector<std::byte> encode<T>(const T& value); \
+  template Result<T> decode<T>(std::span<const std::byte> bytes, const CodecLimits& limits);
+
+TROUPE_CODEC(Join)
+TROUPE_CODEC(JoinAccepted)
+TROUPE_CODEC(Reject)
+TROUPE_CODEC(Leave)
+TROUPE_CODEC(ViewPublished)
+TROUPE_CODEC(EpochPublished)
+TROUPE_CODEC(NodeReady)
+TROUPE_CODEC(ServingStarted)
+TROUPE_CODEC(PassOpened)
+TROUPE_CODEC(HeatReport)
+TROUPE_CODEC(Heartbeat)
+TROUPE_CODEC(Shutdown)
+TROUPE_CODEC(Ping)
+TROUPE_CODEC(Pong)
+TROUPE_CODEC(Submit)
+TROUPE_CODEC(Answer)
+TROUPE_CODEC(DoorStatusAsked)
+TROUPE_CODEC(DoorStatus)
+
+#undef TROUPE_CODEC
+
+}  // namespace troupe::messages
