@@ -58,6 +58,6 @@ function(troupe_test name)
   target_link_libraries(${name} PRIVATE troupe_options ${ARG_LINK} Boost::unit_test_framework)
   target_compile_definitions(${name} PRIVATE BOOST_TEST_DYN_LINK
     TROUPE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TROUPE_BINARY="$<IF:$<TARGET_EXISTS:troupe>,$<TARGET_FILE:troupe>,>")
-  add_test(NAME ${name} COMMAND ${name} --log_level=test_suite)
+  add_test(NAME ${name} COMMAND ${name} --log_level=test_suite --report_level=short --color_output=no)
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
 endfunction()

@@ -63,3 +63,9 @@ require_preset() {
 
 # Objects of another clone of this project are found again: the cache sees paths relative to the source tree.
 export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root}
+
+# C++ sources of the project, relative to its root, one a line: what git tracks, and new files that it does not ignore.
+sources() {
+  (cd "$root" && git ls-files --cached --others --exclude-standard -- '*.cpp' '*.hpp' '*.cu' '*.cuh') | sort -u |
+    while read -r file; do [[ ! -e $root/$file ]] || say "$file"; done
+}
