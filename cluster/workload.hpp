@@ -17,8 +17,8 @@ struct WorkItem {
 };
 
 /// The same config gives the same items, in the same order, for any number of nodes and GPUs. Tokens of a stream carry
-/// consecutive sequence numbers from 0. The content of a token (hidden state, routes) depends on (seed, stream, sequence) and
-/// its place in the run only, never on how tokens are cut into requests.
+/// consecutive sequence numbers from 0. The content of a token (hidden state, routes) depends on (seed, stream,
+/// sequence) and its place in the run only, never on how tokens are cut into requests.
 class Workload {
  public:
   virtual ~Workload() = default;
@@ -28,7 +28,8 @@ class Workload {
   virtual WorkItem item(std::uint64_t index) const = 0;
 };
 
-/// Errors: kBadConfig (file missing or malformed: file, line, what would do; layers or experts that do not fit the model).
+/// Errors: kBadConfig (file missing or malformed: file, line, what would do; layers or experts that do not fit the
+/// model).
 Result<std::unique_ptr<Workload>> make_workload(const Config& config);
 
 }  // namespace troupe::cluster
