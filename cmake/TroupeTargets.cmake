@@ -48,6 +48,18 @@ function(troupe_library name)
   endif()
 endfunction()
 
+# How the sanitizers behave in tests: any finding fails the program; tests/suppressions/ holds what libraries, which are not
+# instrumented, are known for. Processes that a test starts inherit it.
+set(TROUPE_TEST_ENVIRONMENT "")
+if(TROUPE_SANITIZE)
+  set(suppressions ${PROJECT_SOURCE_DIR}/tests/suppressions)
+  list(APPEND TROUPE_TEST_ENVIRONMENT
+    "ASAN_OPTIONS=suppressions=${suppressions}/asan.txt:detect_stack_use_after_return=1:strict_string_checks=1:check_initialization_order=1"
+    "UBSAN_OPTIONS=suppressions=${suppressions}/ubsan.txt:print_stacktrace=1:halt_on_error=1"
+    "LSAN_OPTIONS=suppressions=${suppressions}/lsan.txt:print_suppressions=0"
+    "TSAN_OPTIONS=suppressions=${suppressions}/tsan.txt:ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1:print_suppressions=0")
+endif()
+
 # troupe_test(<name> LABEL unit|property|simulation|system SOURCES ... LINK ...): one Boost.Test program.
 function(troupe_test name)
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LINK" ${ARGN})
@@ -59,5 +71,9 @@ function(troupe_test name)
   target_compile_definitions(${name} PRIVATE BOOST_TEST_DYN_LINK
     TROUPE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TROUPE_BINARY="$<IF:$<TARGET_EXISTS:troupe>,$<TARGET_FILE:troupe>,>")
   add_test(NAME ${name} COMMAND ${name} --log_level=test_suite --report_level=short --color_output=no)
-  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${TROUPE_TEST_ENVIRONMENT}")
+  if(ARG_LABEL STREQUAL system)
+    # Several processes, some with deadlines: beside each other they would measure the machine.
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
 endfunction()
