@@ -21,4 +21,5 @@ install(FILES
   ${PROJECT_BINARY_DIR}/troupeConfigVersion.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindCAF.cmake
   ${PROJECT_SOURCE_DIR}/cmake/FindxxHash.cmake
+  ${PROJECT_SOURCE_DIR}/cmake/Findsodium.cmake
   DESTINATION ${TROUPE_PACKAGE_DIR})
