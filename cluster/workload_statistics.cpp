@@ -68,8 +68,8 @@ class TableReader {
       if (name == "source" || name == "licence" || name == "note") continue;
       if (name != "domains" || !node.is_array_of_tables()) {
         return wrong(node.source().begin.line,
-                     std::string("\"") + std::string(name) +
-                         "\" is not expected here; a table has source, licence, note and [[domains]]");
+                     to_text(ConfigValue{std::string(name)}) +
+                         " is not expected here; a table has source, licence, note and [[domains]]");
       }
       for (const toml::node& each : *node.as_array()) {
         auto domain = read_domain(*each.as_table());
@@ -90,7 +90,7 @@ class TableReader {
     for (const auto& [key, node] : table) {
       if (key.str() != "name" && key.str() != "counts") {
         return wrong(node.source().begin.line,
-                     std::string("\"") + std::string(key.str()) + "\" is no key of a domain; it has name and counts");
+                     to_text(ConfigValue{std::string(key.str())}) + " is no key of a domain; it has name and counts");
       }
     }
     domain.name = table["name"].value_or(std::string());
