@@ -95,6 +95,7 @@ struct DoorStatus {
   std::vector<std::uint64_t> tokens_per_expert; ///< token visits routed by this node's ranks, [layers x experts]
   std::vector<std::uint64_t> arena_bytes;       ///< per GPU: size of its one arena
   std::vector<std::uint64_t> arena_used_bytes;  ///< per GPU: of these, in use
+  std::vector<std::uint64_t> tokens_per_gpu_layer;  ///< token visits computed, [GPUs of this node x layers]
   static constexpr std::string_view kName = "DoorStatus";
   static constexpr auto kFields =
       std::tuple{field("cookie", &DoorStatus::cookie), field("node", &DoorStatus::node), field("view", &DoorStatus::view),
@@ -104,7 +105,8 @@ struct DoorStatus {
                  field("step_ns", &DoorStatus::step_ns), field("step_time_ns", &DoorStatus::step_time_ns),
                  field("tokens_per_gpu", &DoorStatus::tokens_per_gpu),
                  field("tokens_per_expert", &DoorStatus::tokens_per_expert),
-                 field("arena_bytes", &DoorStatus::arena_bytes), field("arena_used_bytes", &DoorStatus::arena_used_bytes)};
+                 field("arena_bytes", &DoorStatus::arena_bytes), field("arena_used_bytes", &DoorStatus::arena_used_bytes),
+                 optional_field("tokens_per_gpu_layer", &DoorStatus::tokens_per_gpu_layer)};
   friend bool operator==(const DoorStatus&, const DoorStatus&) = default;
 };
 
