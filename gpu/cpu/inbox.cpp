@@ -118,7 +118,9 @@ Result<std::shared_ptr<Inbox>> Inbox::open(Fd fd, InboxShape shape) {
   if (status.st_size < 0 || static_cast<std::size_t>(status.st_size) != shape.total_bytes())
     return fail(ErrorCode::kRefused, "a peer's inbox has " + std::to_string(status.st_size) + " bytes, not " +
                                          std::to_string(shape.total_bytes()));
-  return map(shape, std::move(fd));
+  auto mapped = map(shape, std::move(fd));
+  if (mapped) (*mapped)->fd_.reset();  // the mapping keeps the memory
+  return mapped;
 }
 
 Inbox::~Inbox() {
