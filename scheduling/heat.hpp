@@ -15,10 +15,10 @@ namespace troupe::scheduling {
 
 struct HeatStats {
   std::uint64_t accepted = 0;
-  std::uint64_t duplicates = 0;      ///< same (node, incarnation, window) again
-  std::uint64_t stale = 0;           ///< window already closed
-  std::uint64_t refused = 0;         ///< sums that do not match, cells out of range
-  std::uint64_t incomplete = 0;      ///< windows given up because a node's report never came: not used
+  std::uint64_t duplicates = 0;  ///< same (node, incarnation, window) again
+  std::uint64_t stale = 0;       ///< window already closed
+  std::uint64_t refused = 0;     ///< sums that do not match, cells out of range
+  std::uint64_t incomplete = 0;  ///< windows given up because a node's report never came: not used
 };
 
 /// Collects HeatReports and folds each complete window into the EWMA, in window order.

@@ -32,12 +32,14 @@ using JoinDecision = std::variant<SendTo, IssueView, StartServing, GiveUp>;
 
 class JoinMachine {
  public:
-  /// expected: names of the nodes in config order; NodeId is the index. plan_digest: of the coordinator's own effective plan.
+  /// expected: names of the nodes in config order; NodeId is the index. plan_digest: of the coordinator's own effective
+  /// plan.
   JoinMachine(std::vector<std::string> expected, std::uint64_t plan_digest, std::uint32_t max_tokens_per_pass,
               View last_view, Incarnation last_incarnation);
 
-  /// A repeated Join of the same start (node, nonce) gets the same answer again. Refused, with the reason in a Reject: unknown
-  /// node name, another plan digest, another token limit (names both numbers, C18), a second start while the first is in.
+  /// A repeated Join of the same start (node, nonce) gets the same answer again. Refused, with the reason in a Reject:
+  /// unknown node name, another plan digest, another token limit (names both numbers, C18), a second start while the
+  /// first is in.
   std::vector<JoinDecision> on_join(const messages::Join& join);
   std::vector<JoinDecision> on_ready(const messages::NodeReady& ready);
   std::vector<JoinDecision> on_leave(const messages::Leave& leave);
