@@ -20,8 +20,8 @@ class WeightSource {
  public:
   enum class Matrix { kW1, kW3, kW2 };  ///< w1 gate and w3 up: [d_ff x d_model]; w2 down: [d_model x d_ff]
   virtual ~WeightSource() = default;
-  /// Rows [first_row, first_row + rows) of a matrix into `out` (rows x columns, row major), as f32. The values of a bf16
-  /// model are exactly representable in bf16.
+  /// Rows [first_row, first_row + rows) of a matrix into `out` (rows x columns, row major), as f32. The values of a
+  /// bf16 model are exactly representable in bf16.
   virtual Result<void> read(ExpertId expert, Matrix matrix, std::uint32_t first_row, std::uint32_t rows,
                             std::span<float> out) const = 0;
   /// Router of a layer: [experts x d_model], and its selection bias [experts] (zeros where the gate has none).
@@ -32,7 +32,8 @@ class WeightSource {
 /// dimension) so that activations keep their size; counter-based, so any row can be made by itself.
 std::unique_ptr<WeightSource> make_synthetic_weights(const scheduling::ModelShape& shape);
 
-/// Rows of one slot in a grouped expert computation: input rows [first_row, first_row + rows) belong to the expert in `slot`.
+/// Rows of one slot in a grouped expert computation: input rows [first_row, first_row + rows) belong to the expert in
+/// `slot`.
 struct ExpertRows {
   std::uint32_t slot = 0;
   std::uint32_t first_row = 0;
@@ -45,17 +46,18 @@ struct DeviceOptions {
 };
 
 struct ArenaUse {
-  std::size_t bytes = 0;         ///< size of the one allocation
-  std::size_t slot_bytes = 0;    ///< size of one slot, equal for all
+  std::size_t bytes = 0;       ///< size of the one allocation
+  std::size_t slot_bytes = 0;  ///< size of one slot, equal for all
   std::uint32_t slots = 0;
   std::uint32_t slots_used = 0;
+  std::size_t gate_bytes = 0;  ///< routers and biases of all layers
   std::size_t scratch_bytes = 0;
-  std::size_t used_bytes = 0;    ///< loaded slots and scratch
+  std::size_t used_bytes = 0;  ///< loaded slots, gates and scratch
 };
 
 /// Thread rule: one thread at a time uses a device, its owner's device thread.
-/// Bits: every output row depends on its input row and the weights only, never on the other rows of the call, the slot, the
-/// instruction set in use or the number of threads.
+/// Bits: every output row depends on its input row and the weights only, never on the other rows of the call, the slot,
+/// the instruction set in use or the number of threads.
 class Device {
  public:
   virtual ~Device() = default;
@@ -68,9 +70,9 @@ class Device {
   virtual Result<void> load_expert(std::uint32_t slot, ExpertId expert, const WeightSource& source) = 0;
   virtual void release_slot(std::uint32_t slot) = 0;
 
-  /// SwiGLU: y = W2 (silu(W1 x) * (W3 x)), for each group with its slot's weights. `in` and `out`: [rows x d_model] in the
-  /// model's transport type, row major; sums in f32; out is rounded once at the end. `in` and `out` must not overlap.
-  /// Errors: kBadInput (a slot that is not loaded, rows out of range or more than max_rows).
+  /// SwiGLU: y = W2 (silu(W1 x) * (W3 x)), for each group with its slot's weights. `in` and `out`: [rows x d_model] in
+  /// the model's transport type, row major; sums in f32; out is rounded once at the end. `in` and `out` must not
+  /// overlap. Errors: kBadInput (a slot that is not loaded, rows out of range or more than max_rows).
   virtual Result<void> run_experts(std::span<const ExpertRows> groups, std::span<const std::byte> in,
                                    std::span<std::byte> out) = 0;
 
@@ -84,17 +86,20 @@ class Device {
   /// h = x / sqrt(mean(x^2) + eps), then rounded to the transport type. x: [rows x d_model] f32.
   virtual void rms_norm(std::uint32_t rows, std::span<const float> x, std::span<std::byte> out) = 0;
 
-  /// x[t] += sum over j of weight[t,j] * y(t,j), in top-k order, f32. `parts[t * top_k + j]` points at row y(t,j) in the
-  /// transport type, or is null where that slot adds nothing.
+  /// x[t] += sum over j of weight[t,j] * y(t,j), in top-k order, f32. `parts[t * top_k + j]` points at row y(t,j) in
+  /// the transport type, or is null where that slot adds nothing.
   virtual void combine(std::uint32_t tokens, std::uint32_t top_k, std::span<const std::byte* const> parts,
                        std::span<const float> weights, std::span<float> x) = 0;
 };
 
-/// The CPU device. The arena is one memfd mapping (so that packed weights can be handed to another process later).
-/// Errors: kIo (no memory: names the bytes asked for), kBadInput (shape not a multiple of what the kernels need).
+/// The CPU device. The arena is one memfd mapping (so that packed weights can be handed to another process later), and
+/// its memory is taken here, so that what does not fit is refused now. Any d_model and d_ff of at least 1 will do.
+/// Errors: kIo (not enough memory: names the bytes asked for and those available), kBadInput (a count of the shape or
+/// the options is 0, or the bytes do not fit 64 bits).
 Result<std::unique_ptr<Device>> make_cpu_device(const scheduling::ModelShape& shape, const DeviceOptions& options);
 
-/// Bytes that a CPU device of this shape takes, without making it (for `troupe check`).
+/// Bytes that a CPU device of this shape takes, without making it (for `troupe check`): what arena_use() says before
+/// the first expert is loaded. A shape that make_cpu_device refuses with kBadInput has bytes = the largest std::size_t.
 ArenaUse plan_cpu_arena(const scheduling::ModelShape& shape, const DeviceOptions& options);
 
 }  // namespace troupe::gpu
