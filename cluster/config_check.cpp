@@ -187,6 +187,13 @@ class Checker {
       return;
     }
     const std::uint32_t experts = c_.model.experts;
+    if (std::uint64_t{experts} * c_.model.layers > scheduling::kMaxReplicas) {
+      problem("model", "experts",
+              "model.layers = " + number(c_.model.layers) + " of " + number(experts) +
+                  " experts each are more than the " + number(scheduling::kMaxReplicas) +
+                  " replicas of a placement; set at most " +
+                  number(std::max<std::uint64_t>(1, scheduling::kMaxReplicas / experts)) + " layers");
+    }
     const std::uint64_t gpus = c_.total_gpus();
     if (gpus > kMostGpus) {
       problems_.add({source_.file, 0}, number(gpus) + " GPUs in all; at most " + number(kMostGpus) + " are supported");
@@ -297,6 +304,12 @@ class Checker {
   void check_command() {
     const std::string& command = c_.launch.command;
     if (command.empty()) return;
+    if (sound({{"nodes", "host"}}) &&
+        std::all_of(c_.nodes.begin(), c_.nodes.end(), [](const NodeConfig& node) { return is_loopback(node.host); })) {
+      problem("launch", "command",
+              "launch.command = " + quote(command) +
+                  " has no effect: every node is on loopback and started directly; remove it");
+    }
     std::set<std::string> used;
     for (std::size_t at = command.find('{'); at != std::string::npos; at = command.find('{', at + 1)) {
       const std::size_t end = command.find('}', at);
