@@ -12,6 +12,7 @@
 #include <caf/exit_reason.hpp>
 #include <caf/send.hpp>
 #include <caf/stateful_actor.hpp>
+#include <caf/typed_response_promise.hpp>
 
 #include "actors/device_thread.hpp"
 #include "actors/expert.hpp"
@@ -78,6 +79,9 @@ struct GpuState {
   std::unique_ptr<scheduling::PassMachine> machine;
   std::deque<Pending> queue;
   std::vector<Segment> running;
+  bool pass_running = false;
+  /// Who asked for figures while a pass ran: answered after it, so that the figures hold every pass whose answers are out.
+  std::vector<caf::typed_response_promise<GpuStatus>> status_waiting;
   std::uint64_t queued_tokens = 0;  ///< not yet taken by a pass
   std::uint64_t token_number = 0;   ///< running number over all tokens that this rank has routed
 
@@ -273,6 +277,7 @@ struct GpuState {
     }
     auto tokens = std::make_shared<gpu::PassTokens>(take_tokens(run.own_tokens));
     if (failed) return;
+    pass_running = true;
     const caf::actor me = self;
     post([this, me, pass = run.pass, sites = placement->second, tokens] {
       auto outcome = std::make_shared<Result<gpu::PassOutcome>>(runner->run(pass, *sites, *exchange, *tokens));
@@ -325,11 +330,17 @@ struct GpuState {
   }
 
   void on_pass_ran(const PassRan& m) {
+    pass_running = false;
+    finish_pass(m);
+    for (auto& promise : std::exchange(status_waiting, {})) promise.deliver(status());
+  }
+
+  void finish_pass(const PassRan& m) {
     if (failed) return;
     if (!m.outcome->has_value()) return give_up(m.outcome->error());
     const gpu::PassOutcome& outcome = **m.outcome;
-    deliver(m, outcome);
     count(m, outcome);
+    deliver(m, outcome);
     auto decisions = machine->on_finished(m.pass, waiting());
     if (!decisions) return give_up(decisions.error());
     carry_out(*decisions);
@@ -437,7 +448,11 @@ struct GpuState {
           say_ready();
         },
         [this](const ExpertFailed& m) { give_up(m.error); },
-        [this](const GpuStatusAsked&) { return status(); },
+        [this](const GpuStatusAsked&) -> caf::result<GpuStatus> {
+          if (!pass_running) return status();
+          status_waiting.push_back(self->make_response_promise<GpuStatus>());
+          return status_waiting.back();
+        },
     };
   }
 };
