@@ -6,6 +6,7 @@
 #include "gpu/cpu/all_to_all_exchange.hpp"
 #include "gpu/cpu/all_to_all_meeting.hpp"
 #include "gpu/cpu/shm_meeting.hpp"
+#include "gpu/cpu/ucx_meeting.hpp"
 
 namespace troupe::gpu {
 namespace cpu {
@@ -17,7 +18,7 @@ using namespace std::chrono_literals;
 constexpr auto kCallAgain = 2ms;
 constexpr auto kLongestNap = 100ms;
 
-enum class Way { kSelf, kShm, kNone };
+enum class Way { kSelf, kShm, kUcx, kNone };
 
 class MixedEndpoint final : public BulkEndpoint {
  public:
@@ -33,6 +34,7 @@ class MixedEndpoint final : public BulkEndpoint {
 
  private:
   MixedEndpoint(BulkOptions options, Doorbell bell) : options_(std::move(options)), bell_(std::move(bell)) {}
+  std::string why_not(const messages::BulkAddress& peer) const;
   Way way_to(Rank self, std::uint32_t r, std::span<const messages::BulkAddress> ranks) const;
   Result<void> meet(const std::vector<Meeting*>& meetings, const std::string& where,
                     AllToAll::Clock::time_point deadline);
@@ -43,7 +45,9 @@ class MixedEndpoint final : public BulkEndpoint {
   std::atomic<bool> shut_{false};
   messages::BulkAddress address_;
   std::unique_ptr<ShmDoor> door_;
-  View connected_;  ///< newest view that a connect has succeeded for
+  std::shared_ptr<UcxWorker> ucx_;
+  std::string no_ucx_;  ///< why there is no UCX worker
+  View connected_;      ///< newest view that a connect has succeeded for
 };
 
 Result<std::unique_ptr<BulkEndpoint>> MixedEndpoint::make(const BulkOptions& options, const std::string& secret) {
@@ -59,6 +63,19 @@ Result<std::unique_ptr<BulkEndpoint>> MixedEndpoint::make(const BulkOptions& opt
     made->address_.host_key = *host;
     made->address_.shm_name = made->door_->name();
   }
+  if (options.transport != BulkTransport::kShm) {
+    auto ucx = UcxWorker::make(options.ucx_tls, secret);
+    if (ucx) {
+      made->ucx_ = std::move(*ucx);
+      made->address_.ucx_address = made->ucx_->address();
+    } else if (options.transport == BulkTransport::kUcx) {
+      return tl::unexpected(ucx.error());
+    } else {
+      made->no_ucx_ = ucx.error().message;  // matters only if some rank cannot share memory
+    }
+  } else {
+    made->no_ucx_ = "transport shm";
+  }
   return std::unique_ptr<BulkEndpoint>(std::move(made));
 }
 
@@ -68,7 +85,26 @@ Way MixedEndpoint::way_to(Rank self, std::uint32_t r, std::span<const messages::
   const auto& own = ranks[self.value];
   const auto& peer = ranks[r];
   if (!own.shm_name.empty() && !peer.shm_name.empty() && own.host_key == peer.host_key) return Way::kShm;
+  if (!own.ucx_address.empty() && !peer.ucx_address.empty()) return Way::kUcx;
   return Way::kNone;
+}
+
+std::string MixedEndpoint::why_not(const messages::BulkAddress& peer) const {
+  std::string why = "shared memory: ";
+  if (address_.shm_name.empty()) {
+    why += "not offered here";
+  } else if (peer.shm_name.empty()) {
+    why += "not offered there";
+  } else {
+    why += "another host, network namespace or user (" + address_.host_key + " here, " + peer.host_key + " there)";
+  }
+  why += "; UCX: ";
+  if (!ucx_) {
+    why += "not offered here (" + no_ucx_ + ")";
+  } else {
+    why += "not offered there";
+  }
+  return why;
 }
 
 Result<std::unique_ptr<AllToAll>> MixedEndpoint::connect(View view, Rank self,
@@ -92,18 +128,27 @@ Result<std::unique_ptr<AllToAll>> MixedEndpoint::connect(View view, Rank self,
   parts.channels.resize(parts.ranks);
 
   ShmMeeting::Plan shm{self, *agreement, {}, parts.inbox, parts.bell};
+  UcxMeeting::Plan ucx{self, *agreement, {}, options_.inbox_bytes};
   for (std::uint32_t r = 0; r < parts.ranks; ++r) {
     const Way way = way_to(self, r, ranks);
     if (way == Way::kShm) shm.peers.emplace_back(Rank(r), ranks[r].shm_name);
+    if (way == Way::kUcx) ucx.peers.emplace_back(Rank(r), ranks[r].ucx_address);
     if (way == Way::kNone)
-      return fail(ErrorCode::kUnavailable, where + ": no transport reaches rank " + std::to_string(r));
+      return fail(ErrorCode::kUnavailable,
+                  where + ": no transport reaches rank " + std::to_string(r) + ": " + why_not(ranks[r]));
   }
+  if (!ucx.peers.empty()) parts.poller = ucx_;
   parts.ranks_on_host = static_cast<std::uint32_t>(shm.peers.size()) + 1;
   std::vector<Meeting*> meetings;
   std::optional<ShmMeeting> shm_meeting;
   if (door_) {
     shm_meeting.emplace(*door_, std::move(shm));
     meetings.push_back(&*shm_meeting);
+  }
+  std::optional<UcxMeeting> ucx_meeting;
+  if (ucx_) {
+    ucx_meeting.emplace(ucx_, std::move(ucx));
+    meetings.push_back(&*ucx_meeting);
   }
   if (auto ok = meet(meetings, where, deadline); !ok) return tl::unexpected(ok.error());
   for (Meeting* meeting : meetings) meeting->hand_over(parts.channels);
