@@ -163,6 +163,10 @@ std::string to_toml(const Config& config);
 /// are not part of it.
 std::uint64_t plan_digest(const Config& config);
 
+/// Is this a name or address of the machine's own loopback: localhost, ::1, 127.x.y.z? Only there is the plain wire
+/// allowed, and nodes there are started directly.
+bool is_loopback(std::string_view host);
+
 /// Can this build run nodes with device = "cuda"? If not, a config that asks for it is refused.
 bool cuda_backend_available();
 /// Can this build move experts while it serves? If not, migration.enabled = true is refused rather than ignored.

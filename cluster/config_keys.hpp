@@ -87,7 +87,6 @@ std::string range_text(const ConfigKey& key);
 std::optional<std::string_view> nearest(std::string_view word, std::span<const std::string_view> candidates);
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-bool is_loopback(std::string_view host);
 /// One way to write a host, so that two spellings of this machine compare equal.
 std::string_view canonical_host(std::string_view host);
 
