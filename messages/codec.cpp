@@ -6,6 +6,12 @@
 
 namespace troupe::messages {
 
+void detail::ByteSink::write(const char* data, std::size_t size) {
+  const auto old = bytes.size();
+  bytes.resize(old + size);
+  if (size > 0) std::memcpy(bytes.data() + old, data, size);
+}
+
 #define TROUPE_CODEC(T)                                      \
   template std::vector<std::byte> encode<T>(const T& value); \
   template Result<T> decode<T>(std::span<const std::byte> bytes, const CodecLimits& limits);

@@ -27,12 +27,26 @@ static_assert(std::endian::native == std::endian::little,
 /// What msgpack-c's packer writes into.
 struct ByteSink {
   std::vector<std::byte> bytes;
-  void write(const char* data, std::size_t size) {
-    const auto* first = reinterpret_cast<const std::byte*>(data);
-    bytes.insert(bytes.end(), first, first + size);
-  }
+  void write(const char* data, std::size_t size);  // in codec.cpp: inlined it makes every message slow to compile
 };
-using Packer = msgpack::packer<ByteSink>;
+class Packer : public msgpack::packer<ByteSink> {
+ public:
+  explicit Packer(ByteSink& sink) : msgpack::packer<ByteSink>(sink), sink_(sink) {}
+
+  // msgpack-c's own pack_float and pack_double write whole numbers as integers, which loses the type and the sign of
+  // -0.
+  void pack_float32(float value) { pack_bits(0xca, std::bit_cast<std::uint32_t>(value)); }
+  void pack_float64(double value) { pack_bits(0xcb, std::bit_cast<std::uint64_t>(value)); }
+
+ private:
+  template <class Bits>
+  void pack_bits(unsigned char tag, Bits bits) {
+    char item[1 + sizeof(Bits)] = {static_cast<char>(tag)};
+    for (std::size_t i = sizeof(Bits); i > 0; --i, bits >>= 8) item[i] = static_cast<char>(bits & 0xffU);
+    sink_.write(item, sizeof(item));
+  }
+  ByteSink& sink_;
+};
 
 /// A size as msgpack can say it. Sizes come from our own structs, whose limits are far below: beyond 32 bits is a bug.
 inline std::uint32_t checked_size(std::size_t size) {
@@ -141,9 +155,9 @@ struct Codec<T> {
   static constexpr std::size_t kMinBytes = 5;
   static void write(Packer& packer, T value) {
     if constexpr (std::same_as<T, float>) {
-      packer.pack_float(value);
+      packer.pack_float32(value);
     } else {
-      packer.pack_double(value);
+      packer.pack_float64(value);
     }
   }
   static bool read(Reader& reader, T& value) {
