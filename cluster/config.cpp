@@ -191,6 +191,12 @@ class Decoder {
     }
     if (key.type == KeyType::kPath) {
       const auto path = absolute_from(file_, std::get<std::string>(*value));
+      // The folder of the file is not from TOML; what to_toml writes must be read by other nodes.
+      if (!parse_toml(std::string("path = ") + to_text(ConfigValue{path.string()}), "path")) {
+        problems_.add(entry.place,
+                      entry.shown() + " lies in a folder whose name is not UTF-8; rename it, or give another path");
+        return false;
+      }
       key.set(config_, 0, ConfigValue{path.string()});
       return true;
     }

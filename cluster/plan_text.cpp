@@ -225,7 +225,7 @@ class Writer {
     line("  a node is suspected after " + std::to_string(l.heartbeat_limit_ms) + " ms without a heartbeat (one every " +
          std::to_string(l.heartbeat_interval_ms) + " ms)");
     line("  a layer counts as overloaded from " + to_text(ConfigValue{c_.heat.imbalance_threshold}) +
-         " times the mean load; heat windows of " + numbered(c_.heat.window_passes, "pass") + ", half-life " +
+         " times the mean load; heat windows of " + count_text(c_.heat.window_passes) + " passes, half-life " +
          to_text(ConfigValue{c_.heat.half_life_windows}) + " windows");
   }
 

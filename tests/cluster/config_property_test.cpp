@@ -79,7 +79,6 @@ ConfigValue value_for(const ConfigKey& key) {
 /// A config text that gives random keys random values, each within its range: many are sound, and many are not.
 std::string random_text() {
   std::string text;
-  std::string_view table;
   const std::int64_t nodes = integer(0, 3);
   for (const std::string_view each : config_tables()) {
     const bool model = each == "model";
