@@ -54,6 +54,12 @@ inline float exp_of(float x) {
   return x == x ? bounded : x;
 }
 
+inline float sigmoid_of(float x) {
+  // The exponential of a negative number never overflows.
+  const float e = exp_of(x < 0.0F ? x : -x);
+  return (x < 0.0F ? e : 1.0F) / (1.0F + e);
+}
+
 }  // namespace
 
 float exact_exp(float x) {
@@ -67,10 +73,13 @@ void exact_exp(std::span<float> values) {
 }
 
 float exact_sigmoid(float x) {
-  // The exponential of a negative number never overflows.
-  if (x >= 0.0F) return 1.0F / (1.0F + exp_of(-x));
-  const float e = exp_of(x);
-  return e / (1.0F + e);
+  return sigmoid_of(x);
+}
+
+void exact_sigmoid(std::span<float> values) {
+  float* const data = values.data();
+  const std::size_t size = values.size();
+  for (std::size_t i = 0; i < size; ++i) data[i] = sigmoid_of(data[i]);
 }
 
 }  // namespace troupe::scheduling

@@ -18,4 +18,7 @@ void exact_exp(std::span<float> values);
 /// 1 / (1 + e^-x), within 3 ulp; 0..1 for every x but NaN.
 float exact_sigmoid(float x);
 
+/// The same for each value, in place, with the same bits as one at a time.
+void exact_sigmoid(std::span<float> values);
+
 }  // namespace troupe::scheduling

@@ -115,8 +115,9 @@ class Gate {
 
   void choose_in_groups(std::span<const float> logits) {
     const std::size_t per_group = shape_.experts / shape_.groups;
+    std::copy(logits.begin(), logits.end(), values_.begin());
+    exact_sigmoid(std::span(values_));
     for (std::size_t e = 0; e < values_.size(); ++e) {
-      values_[e] = exact_sigmoid(logits[e]);
       // A score that is not finite becomes a NaN here, and is passed over below.
       biased_[e] = std::isfinite(logits[e]) ? values_[e] + (bias_.empty() ? 0.0F : bias_[e]) : NAN;
     }
@@ -144,8 +145,11 @@ class Gate {
       ++taken;
     }
     best_.reset(wanted_);
-    for (std::size_t e = 0; e < biased_.size(); ++e) {
-      if (open_[e / per_group] && std::isfinite(biased_[e])) best_.offer(biased_[e], static_cast<std::int32_t>(e));
+    for (std::size_t g = 0; g < shape_.groups; ++g) {
+      if (!open_[g]) continue;
+      for (std::size_t e = g * per_group; e < (g + 1) * per_group; ++e) {
+        if (std::isfinite(biased_[e])) best_.offer(biased_[e], static_cast<std::int32_t>(e));
+      }
     }
   }
 

@@ -73,8 +73,12 @@ BOOST_AUTO_TEST_CASE(many_at_once_have_the_bits_of_one_at_a_time) {
     std::vector<float> values = grid(-90.0F, 90.0F, length);
     values.push_back(std::numeric_limits<float>::quiet_NaN());
     std::vector<float> together = values;
+    std::vector<float> sigmoids = values;
     exact_exp(std::span(together));
+    exact_sigmoid(std::span(sigmoids));
     for (std::size_t i = 0; i < values.size(); ++i) {
+      BOOST_REQUIRE(std::bit_cast<std::uint32_t>(sigmoids[i]) ==
+                    std::bit_cast<std::uint32_t>(exact_sigmoid(values[i])));
       BOOST_REQUIRE(std::bit_cast<std::uint32_t>(together[i]) == std::bit_cast<std::uint32_t>(exact_exp(values[i])));
     }
   }

@@ -41,7 +41,7 @@ inline std::uint64_t seed_or(std::uint64_t usual) {
 
 /// A fixed seed for RapidCheck, unless RC_PARAMS gives another. A failing property prints the RC_PARAMS that repeat it.
 struct FixedSeed {
-  FixedSeed() { setenv("RC_PARAMS", "seed=20240611 max_success=300", 0); }
+  FixedSeed() { setenv("RC_PARAMS", "seed=20240611 max_success=1000", 0); }
 };
 
 ModelShape shape_of(std::uint32_t experts, std::uint32_t top_k, std::uint32_t layers = 1);
