@@ -84,7 +84,9 @@ std::string random_text() {
     const bool model = each == "model";
     for (std::int64_t n = 0; n < (each == "nodes" ? nodes : 1); ++n) {
       if (!model && each != "nodes" && chance(50)) continue;
-      text += each == "nodes" ? "[[nodes]]\n" : "[" + std::string(each) + "]\n";
+      text.append(each == "nodes" ? "[[nodes" : "[")
+          .append(each == "nodes" ? "" : each)
+          .append(each == "nodes" ? "]]\n" : "]\n");
       for (const ConfigKey& key : config_keys()) {
         if (key.table != each || key.use == KeyUse::kRefused) continue;
         const bool shape = model && (key.name == "layers" || key.name == "experts" || key.name == "top_k" ||
