@@ -1,8 +1,9 @@
 #include "messages/codec.hpp"
 
-#include "messages/client.hpp"
+#include <cstring>
+
 #include "messages/codec_templates.hpp"
-#include "messages/control.hpp"
+#include "messages/envelope.hpp"
 
 namespace troupe::messages {
 
@@ -12,10 +13,13 @@ void detail::ByteSink::write(const char* data, std::size_t size) {
   if (size > 0) std::memcpy(bytes.data() + old, data, size);
 }
 
-#define TROUPE_CODEC(T)                                      \
-  template std::vector<std::byte> encode<T>(const T& value); \
+#define TROUPE_CODEC(T)                                                  \
+  template void detail::write_value<T>(Packer & packer, const T& value); \
+  template bool detail::read_value<T>(Reader & reader, T & value);       \
+  template std::vector<std::byte> encode<T>(const T& value);             \
   template Result<T> decode<T>(std::span<const std::byte> bytes, const CodecLimits& limits);
 
+TROUPE_CODEC(Envelope)
 TROUPE_CODEC(Join)
 TROUPE_CODEC(JoinAccepted)
 TROUPE_CODEC(Reject)

@@ -43,8 +43,36 @@ bool Reader::fail(ErrorCode code, std::string text) {
 }
 
 bool Reader::fail_in(std::string_view place) {
-  path_.insert(0, place);
+  std::string longer(place);
+  longer.append(path_);
+  path_ = std::move(longer);
   return false;
+}
+
+bool Reader::fail_in_field(std::string_view name) {
+  fail_in(name);
+  return fail_in(".");
+}
+
+bool Reader::fail_in_element(std::uint32_t index) {
+  fail_in("]");
+  fail_in(std::to_string(index));
+  return fail_in("[");
+}
+
+bool Reader::fail_in_key(std::string_view key) {
+  fail_in("']");
+  fail_in(printable(key));
+  return fail_in("['");
+}
+
+bool Reader::fail_twice(std::string_view key) {
+  return fail(ErrorCode::kBadMessage, "key '" + printable(key) + "' comes twice");
+}
+
+bool Reader::fail_missing(std::string_view owner, std::uint32_t count) {
+  return fail(ErrorCode::kBadMessage,
+              std::string(owner) + " has " + std::to_string(count) + " fields; this one is missing");
 }
 
 Error Reader::error() const {
@@ -327,6 +355,12 @@ bool Reader::expect_end() {
   if (left() == 0) return true;
   item_at_ = at_;
   return fail(ErrorCode::kBadMessage, std::to_string(left()) + " bytes follow the end of the message");
+}
+
+Result<void> check_size(std::string_view what, std::size_t size, const CodecLimits& limits) {
+  if (size <= limits.max_bytes) return {};
+  return troupe::fail(ErrorCode::kLimit, std::string(what) + ": " + std::to_string(size) + " bytes, the limit is " +
+                                             std::to_string(limits.max_bytes));
 }
 
 std::string printable(std::string_view text) {

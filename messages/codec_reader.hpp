@@ -56,6 +56,11 @@ class Reader {
   bool fail(ErrorCode code, std::string text);
   /// Puts a place in front of the error's path, for instance ".gpus" or "[3]"; called while unwinding.
   bool fail_in(std::string_view place);
+  bool fail_in_field(std::string_view name);
+  bool fail_in_element(std::uint32_t index);
+  bool fail_in_key(std::string_view key);
+  bool fail_twice(std::string_view key);
+  bool fail_missing(std::string_view owner, std::uint32_t count);
   Error error() const;
 
  private:
@@ -75,6 +80,9 @@ class Reader {
   Error error_{ErrorCode::kNone, {}};
   std::string path_;
 };
+
+/// Errors: kLimit when `size` is over limits.max_bytes.
+Result<void> check_size(std::string_view what, std::size_t size, const CodecLimits& limits);
 
 /// Text from the network for a person's eyes: at most 64 bytes, anything unprintable as '?'.
 std::string printable(std::string_view text);

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <bit>
 #include <concepts>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -12,50 +9,14 @@
 #include <string>
 #include <type_traits>
 
-#include <msgpack/pack.hpp>
-
 #include "messages/codec.hpp"
+#include "messages/codec_messages.hpp"
+#include "messages/codec_packer.hpp"
 #include "messages/codec_reader.hpp"
 
 /// The definitions behind messages/codec.hpp. Slow to compile: include it only in the .cpp that instantiates encode and
 /// decode for structs of its own; whoever uses the messages of control.hpp and client.hpp needs codec.hpp alone.
 namespace troupe::messages::detail {
-
-static_assert(std::endian::native == std::endian::little,
-              "bulk vectors are copied as they are: little-endian on the wire");
-
-/// What msgpack-c's packer writes into.
-struct ByteSink {
-  std::vector<std::byte> bytes;
-  void write(const char* data, std::size_t size);  // in codec.cpp: inlined it makes every message slow to compile
-};
-class Packer : public msgpack::packer<ByteSink> {
- public:
-  explicit Packer(ByteSink& sink) : msgpack::packer<ByteSink>(sink), sink_(sink) {}
-
-  // msgpack-c's own pack_float and pack_double write whole numbers as integers, which loses the type and the sign of
-  // -0.
-  void pack_float32(float value) { pack_bits(0xca, std::bit_cast<std::uint32_t>(value)); }
-  void pack_float64(double value) { pack_bits(0xcb, std::bit_cast<std::uint64_t>(value)); }
-
- private:
-  template <class Bits>
-  void pack_bits(unsigned char tag, Bits bits) {
-    char item[1 + sizeof(Bits)] = {static_cast<char>(tag)};
-    for (std::size_t i = sizeof(Bits); i > 0; --i, bits >>= 8) item[i] = static_cast<char>(bits & 0xffU);
-    sink_.write(item, sizeof(item));
-  }
-  ByteSink& sink_;
-};
-
-/// A size as msgpack can say it. Sizes come from our own structs, whose limits are far below: beyond 32 bits is a bug.
-inline std::uint32_t checked_size(std::size_t size) {
-  if (size > std::numeric_limits<std::uint32_t>::max()) {
-    std::fprintf(stderr, "troupe: a message part of %zu bytes or elements cannot be encoded\n", size);
-    std::abort();
-  }
-  return static_cast<std::uint32_t>(size);
-}
 
 /// Name and fields of all that travels as an array of fields: described structs, and the ids.
 template <class T>
@@ -225,7 +186,7 @@ struct Codec<std::vector<T>> {
       values.clear();
       values.reserve(count);
       for (std::uint32_t i = 0; i < count; ++i) {
-        if (!Codec<T>::read(reader, values.emplace_back())) return reader.fail_in("[" + std::to_string(i) + "]");
+        if (!Codec<T>::read(reader, values.emplace_back())) return reader.fail_in_element(i);
       }
       reader.close();
       return true;
@@ -253,10 +214,10 @@ struct Codec<std::map<std::string, T>> {
     values.clear();
     for (std::uint32_t i = 0; i < count; ++i) {
       std::string key;
-      if (!reader.read_string(key)) return reader.fail_in("[key " + std::to_string(i) + "]");
+      if (!reader.read_string(key)) return reader.fail_in_element(i);
       const auto [slot, fresh] = values.try_emplace(key);
-      if (!fresh) return reader.fail(ErrorCode::kBadMessage, "key '" + printable(key) + "' comes twice");
-      if (!Codec<T>::read(reader, slot->second)) return reader.fail_in("['" + printable(key) + "']");
+      if (!fresh) return reader.fail_twice(key);
+      if (!Codec<T>::read(reader, slot->second)) return reader.fail_in_key(key);
     }
     reader.close();
     return true;
@@ -277,11 +238,12 @@ struct Codec<T> {
   static constexpr std::size_t kMinBytes =
       1 + std::apply([](const auto&... each) { return (std::size_t{0} + ... + min_bytes(each)); }, Shape<T>::kFields);
 
-  static void write(Packer& packer, const T& value) {
+  // Out of line: inlined into each other, the messages are slow to compile.
+  [[gnu::noinline]] static void write(Packer& packer, const T& value) {
     packer.pack_array(static_cast<std::uint32_t>(kFieldCount));
     std::apply([&](const auto&... each) { (write_field(packer, value.*(each.member)), ...); }, Shape<T>::kFields);
   }
-  static bool read(Reader& reader, T& value) {
+  [[gnu::noinline]] static bool read(Reader& reader, T& value) {
     std::uint32_t count = 0;
     if (!reader.open_array(count, 1)) return false;
     std::uint32_t index = 0;
@@ -290,7 +252,7 @@ struct Codec<T> {
                    Shape<T>::kFields);
     if (!known) return false;
     for (; index < count; ++index) {  // from a newer sender
-      if (!reader.skip()) return reader.fail_in("[field " + std::to_string(index) + "]");
+      if (!reader.skip()) return reader.fail_in_element(index);
     }
     reader.close();
     return true;
@@ -306,25 +268,28 @@ struct Codec<T> {
                          std::uint32_t count) {
     if (index >= count) {
       if (may_miss(each)) return true;
-      reader.fail(ErrorCode::kBadMessage,
-                  std::string(Shape<T>::kName) + " has " + std::to_string(count) + " fields; this one is missing");
+      reader.fail_missing(Shape<T>::kName, count);
     } else if (Codec<Member>::read(reader, value.*(each.member))) {
       return true;
     }
-    return reader.fail_in("." + std::string(each.name));
+    return reader.fail_in_field(each.name);
   }
 };
-
-/// The value at the reader's place; where: what the error's path begins with.
-template <class T>
-bool read_value(Reader& reader, std::string_view where, T& value) {
-  return Codec<T>::read(reader, value) || reader.fail_in(where);
-}
 
 template <class T>
 constexpr std::string_view name_of_type() {
   if constexpr (Shaped<T>) return Shape<T>::kName;
   return "value";
+}
+
+template <class T>
+void write_value(Packer& packer, const T& value) {
+  Codec<T>::write(packer, value);
+}
+
+template <class T>
+bool read_value(Reader& reader, T& value) {
+  return Codec<T>::read(reader, value) || reader.fail_in(name_of_type<T>());
 }
 
 }  // namespace troupe::messages::detail
@@ -335,21 +300,18 @@ template <class T>
 std::vector<std::byte> encode(const T& value) {
   detail::ByteSink sink;
   detail::Packer packer(sink);
-  detail::Codec<T>::write(packer, value);
+  detail::write_value(packer, value);
   return std::move(sink.bytes);
 }
 
 template <class T>
 Result<T> decode(std::span<const std::byte> bytes, const CodecLimits& limits) {
   constexpr auto kWhere = detail::name_of_type<T>();
-  if (bytes.size() > limits.max_bytes) {
-    return fail(ErrorCode::kLimit, std::string(kWhere) + ": " + std::to_string(bytes.size()) + " bytes, the limit is " +
-                                       std::to_string(limits.max_bytes));
-  }
+  if (auto fits = detail::check_size(kWhere, bytes.size(), limits); !fits) return tl::unexpected<Error>(fits.error());
   try {
     detail::Reader reader(bytes, limits);
     T value{};
-    if (!detail::read_value(reader, kWhere, value)) return tl::unexpected<Error>(reader.error());
+    if (!detail::read_value(reader, value)) return tl::unexpected<Error>(reader.error());
     if (!reader.expect_end()) {
       reader.fail_in(kWhere);
       return tl::unexpected<Error>(reader.error());

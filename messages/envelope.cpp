@@ -1,10 +1,11 @@
 #include "messages/envelope.hpp"
 
-#include <optional>
+#include <limits>
+#include <new>
 #include <type_traits>
 #include <utility>
 
-#include "messages/codec_templates.hpp"
+#include "messages/codec_messages.hpp"
 
 namespace troupe::messages {
 
@@ -27,7 +28,7 @@ bool read_payload(detail::Reader& reader, std::string_view name, Payload& payloa
   } else {
     using Message = std::variant_alternative_t<I, Payload>;
     if (name != Message::kName) return read_payload<I + 1>(reader, name, payload);
-    return detail::read_value(reader, Message::kName, payload.emplace<I>());
+    return detail::read_value(reader, payload.emplace<I>());
   }
 }
 
@@ -38,7 +39,7 @@ bool read_frame(detail::Reader& reader, Frame& frame) {
     return reader.fail(ErrorCode::kBadMessage, "an array of " + std::to_string(parts) + ", but a frame has " +
                                                    std::to_string(kFrameParts) + " parts");
   }
-  if (!detail::read_value(reader, Envelope::kName, frame.envelope)) return false;
+  if (!detail::read_value(reader, frame.envelope)) return false;
   std::string name;
   if (!reader.read_string(name)) return reader.fail_in("payload name");
   if (!read_payload(reader, name, frame.payload)) return false;
@@ -56,20 +57,16 @@ std::vector<std::byte> encode_frame(const Frame& frame) {
   detail::ByteSink sink;
   detail::Packer packer(sink);
   packer.pack_array(kFrameParts);
-  detail::Codec<Envelope>::write(packer, frame.envelope);
+  detail::write_value(packer, frame.envelope);
   const auto name = payload_name(frame.payload);
   packer.pack_str(static_cast<std::uint32_t>(name.size()));
   packer.pack_str_body(name.data(), static_cast<std::uint32_t>(name.size()));
-  std::visit([&](const auto& message) { detail::Codec<std::decay_t<decltype(message)>>::write(packer, message); },
-             frame.payload);
+  std::visit([&](const auto& message) { detail::write_value(packer, message); }, frame.payload);
   return std::move(sink.bytes);
 }
 
 Result<Frame> decode_frame(std::span<const std::byte> bytes, const CodecLimits& limits) {
-  if (bytes.size() > limits.max_bytes) {
-    return fail(ErrorCode::kLimit,
-                "frame: " + std::to_string(bytes.size()) + " bytes, the limit is " + std::to_string(limits.max_bytes));
-  }
+  if (auto fits = detail::check_size("frame", bytes.size(), limits); !fits) return tl::unexpected<Error>(fits.error());
   try {
     detail::Reader front(bytes, limits);
     std::uint64_t version = 0;
