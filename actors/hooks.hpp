@@ -19,7 +19,7 @@ enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError };
 /// Must not block for long; any thread.
 using Log = std::function<void(LogLevel, std::string_view)>;
 
-/// Views and epochs are written here before anyone hears of them (DESIGN, "Failure and membership").
+/// Views and epochs are written here before anyone hears of them (docs/architecture.md, "Failure and membership").
 /// Thread rule: each method may be called from any thread; calls may block for a disk write.
 class Ledger {
  public:

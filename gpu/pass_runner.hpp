@@ -13,8 +13,8 @@
 #include "scheduling/gate.hpp"
 #include "scheduling/placement.hpp"
 
-/// One rank's walk of a pass through all MoE layers: gate, dispatch, expert compute, combine (DESIGN, "Passes and
-/// steps").
+/// One rank's walk of a pass through all MoE layers: gate, dispatch, expert compute, combine (docs/architecture.md,
+/// "Passes and steps").
 namespace troupe::gpu {
 
 /// Tokens that a rank brings to a pass. Per token either the client's routes or the gate's.

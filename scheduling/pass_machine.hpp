@@ -10,7 +10,8 @@
 #include "messages/error.hpp"
 #include "messages/ids.hpp"
 
-/// The opening round of passes (DESIGN, "Passes and steps"), one machine per rank. Pure: events in, decisions out.
+/// The opening round of passes (docs/architecture.md, "Passes and steps"), one machine per rank. Pure: events in,
+/// decisions out.
 namespace troupe::scheduling {
 
 /// Tell every other rank of the view.

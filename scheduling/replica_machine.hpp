@@ -22,7 +22,7 @@ class ReplicaMachine {
   Result<void> on_loaded();
   /// An epoch without it was published. Passes of earlier epochs may still need it.
   Result<void> on_drain();
-  /// The fence pass has opened: nothing of an earlier epoch is left to do (DESIGN, "Ordered handoff", 4).
+  /// The fence pass has opened: nothing of an earlier epoch is left to do (docs/architecture.md, "Ordered handoff").
   Result<void> on_fence();
   /// Its weights could not be loaded.
   Result<void> on_load_failed();
