@@ -1,0 +1,42 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+#include <zmq.hpp>
+
+#include "cluster/wire.hpp"
+
+/// How Troupe sets up ZeroMQ's sockets. Internal to the wire.
+namespace troupe::cluster::zmq_sockets {
+
+inline constexpr std::size_t kZ85Length = 40;
+
+inline bool is_key(const std::string& z85) {
+  std::array<std::uint8_t, 32> raw{};
+  return z85.size() == kZ85Length && ::zmq_z85_decode(raw.data(), z85.c_str()) != nullptr;
+}
+
+/// What every socket gets: nothing waits for ever, no queue or message without a bound, dead connections noticed.
+inline void set_limits(zmq::socket_t& socket, std::size_t max_frame_bytes, int high_water_mark) {
+  socket.set(zmq::sockopt::linger, 0);
+  socket.set(zmq::sockopt::maxmsgsize, static_cast<std::int64_t>(max_frame_bytes));
+  socket.set(zmq::sockopt::sndhwm, high_water_mark);
+  socket.set(zmq::sockopt::rcvhwm, high_water_mark);
+  socket.set(zmq::sockopt::handshake_ivl, 5000);
+  socket.set(zmq::sockopt::heartbeat_ivl, 1000);
+  socket.set(zmq::sockopt::heartbeat_timeout, 10000);
+  socket.set(zmq::sockopt::reconnect_ivl, 20);
+  socket.set(zmq::sockopt::reconnect_ivl_max, 1000);
+  socket.set(zmq::sockopt::ipv6, true);
+}
+
+inline void set_client_keys(zmq::socket_t& socket, const CurveKeys& keys, const std::string& server_key) {
+  if (keys.public_key.empty()) return;
+  socket.set(zmq::sockopt::curve_publickey, keys.public_key);
+  socket.set(zmq::sockopt::curve_secretkey, keys.secret_key);
+  socket.set(zmq::sockopt::curve_serverkey, server_key);
+}
+
+}  // namespace troupe::cluster::zmq_sockets
