@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "gpu/cpu/all_to_all_exchange.hpp"
@@ -186,7 +187,11 @@ Result<void> MixedEndpoint::wait(const std::vector<Meeting*>& meetings, AllToAll
   std::vector<pollfd> fds{{bell_.fd(), POLLIN, 0}};
   AllToAll::Clock::duration nap = std::min<AllToAll::Clock::duration>(deadline - AllToAll::Clock::now(), kLongestNap);
   for (Meeting* meeting : meetings) {
-    if (!meeting->watch(fds)) return {};
+    if (!meeting->watch(fds)) {
+      // The library has something to do that its own thread may have to finish: let that run.
+      std::this_thread::yield();
+      return {};
+    }
     if (meeting->impatient()) nap = std::min<AllToAll::Clock::duration>(nap, kCallAgain);
   }
   const auto ms = std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(nap).count());

@@ -7,6 +7,7 @@
 
 #include <sched.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include "gpu/cpu/all_to_all_copy.hpp"
 
@@ -18,15 +19,17 @@ using namespace std::chrono_literals;
 // A small block is there within a microsecond or two; to block and be woken takes five or more. Beyond this a core is
 // better left to the rank that we wait for.
 constexpr auto kSpin = 10us;
+// A network's round trip, likewise.
+constexpr auto kPollerSpin = 40us;
 // A peer rings the doorbell where it must; this bounds the cost of a ring that a damaged inbox has swallowed.
 constexpr auto kLongestNap = 50ms;
 constexpr std::uint64_t kWakeUp = ~std::uint64_t{0};
 
-std::uint32_t cores_of_this_process() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&set)));
+// Of the host, not of this process: a rank pinned to its own core may spin. Asked once, since the answer takes a system
+// call.
+std::uint32_t cores_of_host() {
+  static const auto cores = static_cast<std::uint32_t>(std::max<long>(1, ::sysconf(_SC_NPROCESSORS_ONLN)));
+  return cores;
 }
 
 void relax() {
@@ -128,8 +131,9 @@ Result<void> CpuAllToAll::start(const ExchangeTag& tag, std::span<const SendBloc
 }
 
 Result<void> CpuAllToAll::finish(std::span<const SendBlock> sends, Clock::time_point deadline) {
-  const bool crowded = parts_.ranks_on_host > cores_of_this_process();
+  const bool crowded = parts_.ranks_on_host > cores_of_host();
   bool own_block_is_there = false;
+  const Clock::duration spin = parts_.poller ? Clock::duration(kPollerSpin) : Clock::duration(kSpin);
   Clock::time_point quiet_since{};  // epoch: something moved in the last pass
   int yields = 0;
   for (;;) {
@@ -155,7 +159,7 @@ Result<void> CpuAllToAll::finish(std::span<const SendBlock> sends, Clock::time_p
       continue;
     }
     if (quiet_since == Clock::time_point{}) quiet_since = now;
-    if (!crowded && now - quiet_since < kSpin) {
+    if (!crowded && now - quiet_since < spin) {
       relax();
     } else if (yields < 2) {
       ++yields;
@@ -175,7 +179,16 @@ Result<void> CpuAllToAll::copy_own_block(const SendBlock& block) {
 }
 
 Result<bool> CpuAllToAll::pass() {
-  bool moved = parts_.poller && parts_.poller->poll();
+  auto moved = move_blocks();
+  if (!moved || pending_.empty() || !parts_.poller || !parts_.poller->poll()) return moved;
+  // What the poll brought is taken at once: another poll would cost a system call.
+  auto more = move_blocks();
+  if (!more) return more;
+  return true;
+}
+
+Result<bool> CpuAllToAll::move_blocks() {
+  bool moved = false;
   for (const std::uint32_t r : pending_) {
     auto some = parts_.channels[r]->progress();
     if (!some) return some;
@@ -221,9 +234,13 @@ Result<void> CpuAllToAll::sleep(Clock::time_point deadline) {
   // What came before this word was set rang no bell: look once more.
   note_peer_ends();
   auto moved = pass();
-  if (!moved || *moved || pending_.empty() || end_of_the_road() || (parts_.poller && !parts_.poller->arm())) {
+  const bool awake = !moved || *moved || pending_.empty() || end_of_the_road();
+  const bool busy = !awake && parts_.poller && !parts_.poller->arm();
+  if (awake || busy) {
     sleeping.store(0);
     if (!moved) return tl::unexpected(moved.error());
+    // The library has something to do that its own thread may have to finish: let that run.
+    if (busy) ::sched_yield();
     return {};
   }
   const auto nap = std::min<Clock::duration>(deadline - Clock::now(), kLongestNap);

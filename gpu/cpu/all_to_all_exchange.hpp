@@ -55,6 +55,7 @@ class CpuAllToAll final : public AllToAll {
   Result<void> finish(std::span<const SendBlock> sends, Clock::time_point deadline);
   Result<void> copy_own_block(const SendBlock& block);
   Result<bool> pass();
+  Result<bool> move_blocks();
   std::optional<Error> end_of_the_road();
   void note_peer_ends();
   Result<void> sleep(Clock::time_point deadline);

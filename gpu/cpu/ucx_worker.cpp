@@ -136,9 +136,7 @@ bool UcxWorker::poll() {
 }
 
 bool UcxWorker::step() {
-  bool moved = false;
-  // A bound, so that a peer that floods us cannot hold us here.
-  for (int i = 0; i < 16 && ucp_worker_progress(worker_) != 0; ++i) moved = true;
+  bool moved = ucp_worker_progress(worker_) != 0;
   for (auto at = links_.begin(); at != links_.end();) {
     const auto here = at++;
     if (!here->second->failed) continue;

@@ -53,7 +53,7 @@ struct UcxHello {
 
 /// Bytes of one message with a block's data. A block goes in as many as it takes, each copied to memory of the
 /// transport's own: so a send never holds the caller's memory, and a peer that reads no more can be left at any time.
-inline constexpr std::size_t kUcxChunkBytes = std::size_t{64} << 10;
+inline constexpr std::size_t kUcxChunkBytes = std::size_t{60} << 10;
 
 /// A connection to one remote worker. It lasts for as many views as the peer is in.
 struct UcxLink {
