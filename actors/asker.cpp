@@ -20,6 +20,9 @@ struct Question {
   std::function<void(messages::Answer)> on_answer;
   messages::Answer unanswered;
 
+  Question() = default;
+  Question(const Question&) = delete;
+  Question& operator=(const Question&) = delete;
   ~Question() { answer(unanswered); }
   void answer(messages::Answer a) {
     if (auto call = std::exchange(on_answer, nullptr)) call(std::move(a));
@@ -30,6 +33,9 @@ struct StatusQuestion {
   std::chrono::milliseconds timeout;
   std::function<void(Result<messages::DoorStatus>)> on_status;
 
+  StatusQuestion() = default;
+  StatusQuestion(const StatusQuestion&) = delete;
+  StatusQuestion& operator=(const StatusQuestion&) = delete;
   ~StatusQuestion() { answer(fail(ErrorCode::kAborted, "the node is stopping")); }
   void answer(Result<messages::DoorStatus> status) {
     if (auto call = std::exchange(on_status, nullptr)) call(std::move(status));

@@ -27,6 +27,8 @@ class LocalClusterImpl final : public LocalCluster {
   explicit LocalClusterImpl(const LocalClusterOptions& options)
       : options_(options), system_(std::make_unique<System>()) {}
   ~LocalClusterImpl() override;
+  LocalClusterImpl(const LocalClusterImpl&) = delete;
+  LocalClusterImpl& operator=(const LocalClusterImpl&) = delete;
 
   Result<void> begin();
 

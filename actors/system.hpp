@@ -13,6 +13,8 @@ class System {
  public:
   System();
   ~System();
+  System(const System&) = delete;
+  System& operator=(const System&) = delete;
   caf::actor_system& caf() { return *system_; }
 
  private:
