@@ -24,22 +24,6 @@ HWY_INLINE const Word* words_at(const std::byte* bytes) {
   return reinterpret_cast<const Word*>(bytes);
 }
 
-/// Decodes `depth` inner indices of a bf16 panel to f32.
-HWY_NOINLINE void decode(const std::uint32_t* HWY_RESTRICT w, std::size_t depth, float* HWY_RESTRICT out) {
-  const F32 d;
-  for (std::size_t k = 0; k < depth; ++k) {
-    for (std::size_t pair = 0; pair < kPanelPairs; pair += kLanes) {
-      Vec low;
-      Vec high;
-      Bf16Panel::load(w, pair, low, high);
-      hn::Store(low, d, out + pair);
-      hn::Store(high, d, out + kPanelPairs + pair);
-    }
-    w += kPanelPairs;
-    out += kPanelColumns;
-  }
-}
-
 /// How far ahead of the weights in use a single tile prefetches: enough to hide a miss, and to begin a page before it
 /// is needed.
 constexpr std::size_t kAheadBytes = 2048;
@@ -47,35 +31,37 @@ constexpr std::size_t kAheadBytes = 2048;
 /// A few rows, one tile: the weights are used once, straight from memory.
 template <class Panel>
 HWY_INLINE void panel_of_one_tile(const PackedRows& rows, const std::byte* panel, std::size_t inner, float* partial) {
-  constexpr int kLines = static_cast<int>(Panel::kStep * sizeof(typename Panel::Word) / 64);
-  // Where the tile is narrower than the panel, the panel is read in pieces that stay in the L1 cache from one tile to
-  // the next.
+  constexpr std::size_t kLines = Panel::kStep * sizeof(typename Panel::Word) / 64;
+  // Where the tile is narrower than the panel, the panel is read in pieces that stay in the cache from one tile to the
+  // next.
   const bool spans = rows.rows == 1 ? tile_spans_panel<1>() : tile_spans_panel<static_cast<int>(kTileRows)>();
   const std::size_t most = spans ? inner : kDecodeDepth;
   const auto* w = words_at<typename Panel::Word>(panel);
   for (std::size_t k = 0; k < inner; k += most) {
     const std::size_t depth = std::min(most, inner - k);
     const auto* from = w + k * Panel::kStep;
-    tile_of<Panel, kLines>(rows.rows, rows.values + k * rows.rows, from, depth, k == 0, partial,
-                           reinterpret_cast<const std::byte*>(from) + kAheadBytes);
+    tile_of<Panel>(rows.rows, rows.values + k * rows.rows, from, depth, k == 0, partial, nullptr,
+                   {reinterpret_cast<const std::byte*>(from) + kAheadBytes, depth * kLines, kLines * kUnroll});
   }
 }
 
-/// One block of a panel, [depth] from inner index k on, for all tiles. `ahead`: the block that comes next.
-template <class Panel>
-HWY_INLINE void block_of_tiles(const PackedRows& rows, const RowTiles& tiles, const typename Panel::Word* w,
-                               std::size_t k, std::size_t depth, float* partial, const std::byte* ahead,
-                               std::size_t ahead_lines) {
+/// One block of a panel, `depth` inner indices from k on, for all tiles. ahead: each tile's share of the block that
+/// comes next.
+HWY_INLINE void block_of_tiles(const PackedRows& rows, const RowTiles& tiles, const PackedWeights& weights,
+                               const std::byte* block, std::size_t k, std::size_t depth, float* partial, float* decoded,
+                               Ahead ahead) {
+  const bool bf16 = weights.type == scheduling::WeightType::kBf16;
+  const float* const w = bf16 ? decoded : words_at<float>(block);
   for (std::size_t t = 0; t < tiles.count; ++t) {
-    const std::size_t first = tiles.first(t);
     const std::size_t n = tiles.rows(t);
-    const float* const x = rows.values + first * rows.stride + k * n;
-    float* const sums = partial + first * kPanelColumns;
-    if (t < ahead_lines) {
-      tile_of<Panel, 1>(n, x, w, depth, k == 0, sums, ahead + t * depth * 64);
+    const float* const x = rows.values + tiles.first(t) * rows.stride + k * n;
+    float* const sums = partial + tiles.first(t) * kPanelColumns;
+    if (t == 0 && bf16) {
+      tile_of<DecodingPanel>(n, x, words_at<std::uint32_t>(block), depth, k == 0, sums, decoded, ahead);
     } else {
-      tile_of<Panel, 0>(n, x, w, depth, k == 0, sums, nullptr);
+      tile_of<F32Panel>(n, x, w, depth, k == 0, sums, nullptr, ahead);
     }
+    ahead.from += ahead.lines * 64;
   }
 }
 
@@ -85,51 +71,48 @@ HWY_INLINE void panel_sums(const PackedRows& rows, const RowTiles& tiles, const 
   const std::size_t step = panel_step_bytes(weights.type);
   const std::size_t panel_bytes = weights.inner * step;
   const std::byte* const panels = weights.panels + first_panel * panel_bytes;
-  const bool bf16 = weights.type == scheduling::WeightType::kBf16;
+  const std::size_t panel_floats = rows.rows * kPanelColumns;
   if (tiles.count == 1) {
     for (std::size_t p = 0; p < count; ++p) {
-      float* const partial = scratch.partial + p * rows.rows * kPanelColumns;
-      if (bf16) {
-        panel_of_one_tile<Bf16Panel>(rows, panels + p * panel_bytes, weights.inner, partial);
+      if (weights.type == scheduling::WeightType::kBf16) {
+        panel_of_one_tile<Bf16Panel>(rows, panels + p * panel_bytes, weights.inner, scratch.partial + p * panel_floats);
       } else {
-        panel_of_one_tile<F32Panel>(rows, panels + p * panel_bytes, weights.inner, partial);
+        panel_of_one_tile<F32Panel>(rows, panels + p * panel_bytes, weights.inner, scratch.partial + p * panel_floats);
       }
     }
     return;
   }
+  const std::size_t lines = ceil_div(kDecodeDepth * step / 64, tiles.count);
+  const std::size_t at_once = ceil_div(lines * kUnroll, kDecodeDepth);
   for (std::size_t k = 0; k < weights.inner; k += kDecodeDepth) {
     const std::size_t depth = std::min(kDecodeDepth, weights.inner - k);
     for (std::size_t p = 0; p < count; ++p) {
       const std::byte* const block = panels + p * panel_bytes + k * step;
       // The next block in the order of use; beyond the last one a prefetch does no harm.
-      const std::byte* const ahead = p + 1 < count ? block + panel_bytes : panels + (k + depth) * step;
-      float* const partial = scratch.partial + p * rows.rows * kPanelColumns;
-      const float* w = scratch.decoded;
-      if (bf16) {
-        decode(words_at<std::uint32_t>(block), depth, scratch.decoded);
-      } else {
-        w = words_at<float>(block);
-      }
-      block_of_tiles<F32Panel>(rows, tiles, w, k, depth, partial, ahead, step / 64);
+      const std::byte* ahead = p + 1 < count ? block + panel_bytes : panels + (k + depth) * step;
+      if (p + 1 == count && k + depth == weights.inner) ahead = panels + count * panel_bytes;
+      block_of_tiles(rows, tiles, weights, block, k, depth, scratch.partial + p * panel_floats, scratch.decoded,
+                     {ahead, lines, at_once});
     }
   }
 }
 
-/// hidden = silu(low) * up for the 32 units of a panel.
+/// hidden = silu(low) * high for the 32 units of a panel, from unit number `unit` on.
 HWY_NOINLINE void store_hidden(const RowTiles& tiles, const float* partial, std::size_t unit, float* hidden,
                                std::size_t stride) {
+  static_assert(kPanelPairs % kBlockDepth == 0 && kBlockDepth % kLanes == 0,
+                "a panel's units are whole blocks of rows");
   const F32 d;
-  HWY_ALIGN float units[kPanelPairs];
   for (std::size_t t = 0; t < tiles.count; ++t) {
     const std::size_t n = tiles.rows(t);
-    float* const tile_at = hidden + tiles.first(t) * stride + unit * n;
+    float* const units = hidden + tiles.first(t) * stride + unit * n;
     for (std::size_t r = 0; r < n; ++r) {
       const float* const sums = partial + (tiles.first(t) + r) * kPanelColumns;
       for (std::size_t pair = 0; pair < kPanelPairs; pair += kLanes) {
         const Vec gate = silu(hn::Load(d, sums + pair));
-        hn::Store(hn::Mul(gate, hn::Load(d, sums + kPanelPairs + pair)), d, units + pair);
+        hn::Store(hn::Mul(gate, hn::Load(d, sums + kPanelPairs + pair)), d,
+                  units + pair / kBlockDepth * kBlockDepth * n + r * kBlockDepth + pair % kBlockDepth);
       }
-      for (std::size_t u = 0; u < kPanelPairs; ++u) tile_at[u * n + r] = units[u];
     }
   }
 }
@@ -159,7 +142,7 @@ void product(const PackedRows& rows, const PackedWeights& weights, const Product
       const std::size_t width = std::min(kPanelColumns, columns - column);
       for (std::size_t r = 0; r < rows.rows; ++r) {
         const float* const sums = scratch.partial + (p * rows.rows + r) * kPanelColumns;
-        to_transport(type, {sums, width}, {out + (r * columns + column) * bytes, width * bytes});
+        store_rounded(type, sums, width, out + (r * columns + column) * bytes);
       }
     }
   }

@@ -29,17 +29,13 @@ void pack_rows(scheduling::TransportType type, const std::byte* in, std::size_t 
                std::size_t stride) {
   const RowTiles tiles(rows);
   const std::size_t bytes = scheduling::bytes_of(type);
-  HWY_ALIGN float chunk[kTileRows][kChunk];
   for (std::size_t t = 0; t < tiles.count; ++t) {
     const std::size_t n = tiles.rows(t);
-    float* const tile = out + tiles.first(t) * stride;
-    for (std::size_t c = 0; c < columns; c += kChunk) {
-      const std::size_t width = std::min(kChunk, columns - c);
-      for (std::size_t r = 0; r < n; ++r) {
-        from_transport(type, {in + ((tiles.first(t) + r) * columns + c) * bytes, width * bytes}, {chunk[r], width});
-      }
-      for (std::size_t i = 0; i < width; ++i) {
-        for (std::size_t r = 0; r < n; ++r) tile[(c + i) * n + r] = chunk[r][i];
+    for (std::size_t r = 0; r < n; ++r) {
+      const std::byte* const row = in + (tiles.first(t) + r) * columns * bytes;
+      float* to = out + tiles.first(t) * stride + r * kBlockDepth;
+      for (std::size_t c = 0; c < columns; c += kBlockDepth, to += n * kBlockDepth) {
+        load_exact(type, row + c * bytes, std::min(kBlockDepth, columns - c), to);
       }
     }
   }
@@ -79,7 +75,7 @@ void rms_norm(std::size_t rows, std::size_t columns, const float* x, scheduling:
       const std::size_t width = std::min(kChunk, columns - c);
       std::copy_n(row + c, width, chunk);
       for (std::size_t i = 0; i < width; i += kLanes) hn::Store(hn::Div(hn::Load(d, chunk + i), root), d, chunk + i);
-      to_transport(type, {chunk, width}, {out + (r * columns + c) * bytes, width * bytes});
+      store_rounded(type, chunk, width, out + (r * columns + c) * bytes);
     }
   }
 }
@@ -96,7 +92,7 @@ void combine(std::size_t columns, std::size_t parts_count, const std::byte* cons
     std::fill_n(sums, kChunk, 0.0F);
     for (std::size_t j = 0; j < parts_count; ++j) {
       if (parts[j] == nullptr) continue;
-      from_transport(type, {parts[j] + c * bytes, width * bytes}, {part, width});
+      load_exact(type, parts[j] + c * bytes, width, part);
       const Vec weight = hn::Set(d, weights[j]);
       for (std::size_t i = 0; i < width; i += kLanes) {
         hn::Store(fused(weight, hn::Load(d, part + i), hn::Load(d, sums + i)), d, sums + i);

@@ -24,7 +24,7 @@ namespace troupe::gpu::cpu::HWY_NAMESPACE {
 struct F32Panel {
   using Word = float;
   static constexpr std::size_t kStep = kPanelColumns;  ///< words of one inner index
-  static HWY_INLINE void load(const Word* w, std::size_t pair, Vec& low, Vec& high) {
+  static HWY_INLINE void load(const Word* w, std::size_t pair, float* /*decoded*/, Vec& low, Vec& high) {
     const F32 d;
     low = hn::Load(d, w + pair);
     high = hn::Load(d, w + kPanelPairs + pair);
@@ -35,13 +35,36 @@ struct F32Panel {
 struct Bf16Panel {
   using Word = std::uint32_t;
   static constexpr std::size_t kStep = kPanelPairs;
-  static HWY_INLINE void load(const Word* w, std::size_t pair, Vec& low, Vec& high) {
+  static HWY_INLINE void load(const Word* w, std::size_t pair, float* /*decoded*/, Vec& low, Vec& high) {
     const F32 d;
     const U32 du;
     const auto words = hn::Load(du, w + pair);
     low = hn::BitCast(d, hn::ShiftLeft<16>(words));
     high = hn::BitCast(d, hn::And(words, hn::Set(du, 0xFFFF0000U)));
   }
+};
+
+/// The same, and what was decoded is left for the tiles that follow, as an F32Panel.
+struct DecodingPanel {
+  using Word = std::uint32_t;
+  static constexpr std::size_t kStep = kPanelPairs;
+  static HWY_INLINE void load(const Word* w, std::size_t pair, float* decoded, Vec& low, Vec& high) {
+    const F32 d;
+    Bf16Panel::load(w, pair, nullptr, low, high);
+    hn::Store(low, d, decoded + pair);
+    hn::Store(high, d, decoded + kPanelPairs + pair);
+  }
+};
+
+/// Inner indices that are unrolled; prefetches come between, a few at a time, so that they never fill the core's queue
+/// of misses.
+constexpr std::size_t kUnroll = 4;
+
+/// Cache lines that a tile asks the memory for while it computes.
+struct Ahead {
+  const std::byte* from = nullptr;
+  std::size_t lines = 0;
+  std::size_t at_once = 0;  ///< lines per kUnroll inner indices, so that all are asked for by the end of the block
 };
 
 /// Vectors of pairs in a tile of R rows: R x 2 x this many sums, which must leave room in the registers for the
@@ -60,13 +83,31 @@ constexpr bool tile_spans_panel() {
   return static_cast<std::size_t>(vectors_in_tile<R>()) * kLanes == kPanelPairs;
 }
 
-/// Sums of R rows over `depth` inner indices for the columns of P vectors of pairs from `pair` on. x: [depth][R].
-/// partial: [R][64], read unless `first`, written. `ahead`: what the memory should bring meanwhile, kAheadLines cache
-/// lines per index.
-template <int R, int P, class Panel, int kAheadLines>
+/// One inner index of a tile: sums[r][j] += x[r] * weights[j].
+template <int R, int P, class Panel>
+HWY_INLINE void tile_step(const float* HWY_RESTRICT x, const typename Panel::Word* HWY_RESTRICT w, std::size_t pair,
+                          float* HWY_RESTRICT decoded, Vec (&sums)[R][2 * P]) {
+  const F32 d;
+  Vec weights[2 * P];
+  TROUPE_UNROLL
+  for (int p = 0; p < P; ++p) {
+    Panel::load(w, pair + static_cast<std::size_t>(p) * kLanes, decoded, weights[2 * p], weights[2 * p + 1]);
+  }
+  TROUPE_UNROLL
+  for (int r = 0; r < R; ++r) {
+    const Vec row = hn::Set(d, x[static_cast<std::size_t>(r) * kBlockDepth]);
+    TROUPE_UNROLL
+    for (int j = 0; j < 2 * P; ++j) sums[r][j] = fused(row, weights[j], sums[r][j]);
+  }
+}
+
+/// Sums of R rows over `depth` inner indices for the columns of P vectors of pairs from `pair` on. x: blocks of
+/// [R][64]. partial: [R][64], read unless `first`, written. decoded: see DecodingPanel. ahead: spread over the whole of
+/// the loop.
+template <int R, int P, class Panel>
 HWY_INLINE void tile_columns(const float* HWY_RESTRICT x, const typename Panel::Word* HWY_RESTRICT w, std::size_t depth,
-                             bool first, std::size_t pair, float* HWY_RESTRICT partial,
-                             const std::byte* HWY_RESTRICT ahead) {
+                             bool first, std::size_t pair, float* HWY_RESTRICT partial, float* HWY_RESTRICT decoded,
+                             Ahead ahead) {
   const F32 d;
   Vec sums[R][2 * P];
   TROUPE_UNROLL
@@ -79,23 +120,28 @@ HWY_INLINE void tile_columns(const float* HWY_RESTRICT x, const typename Panel::
       sums[r][2 * p + 1] = first ? hn::Zero(d) : hn::Load(d, at + kPanelPairs);
     }
   }
-  for (std::size_t k = 0; k < depth; ++k) {
-    TROUPE_UNROLL
-    for (int line = 0; line < kAheadLines; ++line) __builtin_prefetch(ahead + line * 64, 0, 2);
-    if constexpr (kAheadLines > 0) ahead += kAheadLines * 64;
-    Vec weights[2 * P];
-    TROUPE_UNROLL
-    for (int p = 0; p < P; ++p) {
-      Panel::load(w, pair + static_cast<std::size_t>(p) * kLanes, weights[2 * p], weights[2 * p + 1]);
-    }
-    TROUPE_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const Vec row = hn::Set(d, x[r]);
+  for (std::size_t begin = 0; begin < depth; begin += kBlockDepth) {
+    const std::size_t end = depth - begin < kBlockDepth ? depth - begin : kBlockDepth;
+    std::size_t k = 0;
+    for (; k + kUnroll <= end; k += kUnroll) {
+      for (std::size_t line = 0; line < ahead.at_once && ahead.lines > 0; ++line) {
+        __builtin_prefetch(ahead.from, 0, 2);
+        ahead.from += 64;
+        --ahead.lines;
+      }
       TROUPE_UNROLL
-      for (int j = 0; j < 2 * P; ++j) sums[r][j] = fused(row, weights[j], sums[r][j]);
+      for (std::size_t u = 0; u < kUnroll; ++u) {
+        tile_step<R, P, Panel>(x + k + u, w + u * Panel::kStep, pair, decoded + u * kPanelColumns, sums);
+      }
+      w += kUnroll * Panel::kStep;
+      decoded += kUnroll * kPanelColumns;
     }
-    x += R;
-    w += Panel::kStep;
+    for (; k < end; ++k) {
+      tile_step<R, P, Panel>(x + k, w, pair, decoded, sums);
+      w += Panel::kStep;
+      decoded += kPanelColumns;
+    }
+    x += static_cast<std::size_t>(R) * kBlockDepth;
   }
   TROUPE_UNROLL
   for (int r = 0; r < R; ++r) {
@@ -109,34 +155,36 @@ HWY_INLINE void tile_columns(const float* HWY_RESTRICT x, const typename Panel::
   }
 }
 
-/// All 64 columns of a panel for R rows. Only the first of the tiles that make up the panel's width prefetches.
-template <int R, class Panel, int kAheadLines>
+/// All 64 columns of a panel for R rows.
+template <int R, class Panel>
 HWY_NOINLINE void tile(const float* x, const typename Panel::Word* w, std::size_t depth, bool first, float* partial,
-                       const std::byte* ahead) {
+                       float* decoded, Ahead ahead) {
   constexpr int kVectors = vectors_in_tile<R>();
-  tile_columns<R, kVectors, Panel, kAheadLines>(x, w, depth, first, 0, partial, ahead);
-  for (std::size_t pair = kVectors * kLanes; pair < kPanelPairs; pair += kVectors * kLanes) {
-    tile_columns<R, kVectors, Panel, 0>(x, w, depth, first, pair, partial, nullptr);
+  constexpr std::size_t kTilesAcross = kPanelPairs / (kVectors * kLanes);
+  const std::size_t lines = ceil_div(ahead.lines, kTilesAcross);
+  for (std::size_t t = 0; t < kTilesAcross; ++t) {
+    tile_columns<R, kVectors, Panel>(x, w, depth, first, t * kVectors * kLanes, partial, decoded,
+                                     {ahead.from + t * lines * 64, lines, ahead.at_once});
   }
 }
 
 /// The same for a number of rows known at run time, 1 to kTileRows.
-template <class Panel, int kAheadLines>
+template <class Panel>
 HWY_INLINE void tile_of(std::size_t rows, const float* x, const typename Panel::Word* w, std::size_t depth, bool first,
-                        float* partial, const std::byte* ahead) {
+                        float* partial, float* decoded, Ahead ahead) {
   switch (rows) {
     case 1:
-      return tile<1, Panel, kAheadLines>(x, w, depth, first, partial, ahead);
+      return tile<1, Panel>(x, w, depth, first, partial, decoded, ahead);
     case 2:
-      return tile<2, Panel, kAheadLines>(x, w, depth, first, partial, ahead);
+      return tile<2, Panel>(x, w, depth, first, partial, decoded, ahead);
     case 3:
-      return tile<3, Panel, kAheadLines>(x, w, depth, first, partial, ahead);
+      return tile<3, Panel>(x, w, depth, first, partial, decoded, ahead);
     case 4:
-      return tile<4, Panel, kAheadLines>(x, w, depth, first, partial, ahead);
+      return tile<4, Panel>(x, w, depth, first, partial, decoded, ahead);
     case 5:
-      return tile<5, Panel, kAheadLines>(x, w, depth, first, partial, ahead);
+      return tile<5, Panel>(x, w, depth, first, partial, decoded, ahead);
     default:
-      return tile<6, Panel, kAheadLines>(x, w, depth, first, partial, ahead);
+      return tile<6, Panel>(x, w, depth, first, partial, decoded, ahead);
   }
 }
 static_assert(kTileRows == 6, "tile_of covers 1 to 6 rows");

@@ -10,7 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gpu/bf16.hpp"
 #include "hwy/highway.h"
+#include "scheduling/model_shape.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace troupe::gpu::cpu::HWY_NAMESPACE {
@@ -38,6 +40,57 @@ HWY_INLINE Vec fused(Vec a, Vec b, Vec c) {
   for (std::size_t i = 0; i < kLanes; ++i) z[i] = std::fma(x[i], y[i], z[i]);
   return hn::Load(d, z);
 #endif
+}
+
+/// Writes `count` floats in the transport type, rounded as by to_transport() (gpu/bf16.hpp). values must be readable up
+/// to a multiple of the vector's length, 64-byte aligned; out needs no alignment.
+HWY_INLINE void store_rounded(scheduling::TransportType type, const float* values, std::size_t count, std::byte* out) {
+  const F32 d;
+  const U32 du;
+  if (type == scheduling::TransportType::kF32) {
+    std::size_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+      const Vec v = hn::Load(d, values + i);
+      const auto bits = hn::IfThenElse(hn::IsNaN(v), hn::BitCast(d, hn::Set(du, kF32Nan)), v);
+      hn::StoreU(bits, d, reinterpret_cast<float*>(out) + i);
+    }
+    if (i < count) to_transport(type, {values + i, count - i}, {out + 4 * i, 4 * (count - i)});
+    return;
+  }
+  const hn::RebindToSigned<F32> di;
+  const hn::Rebind<std::uint16_t, F32> dh;
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const Vec v = hn::Load(d, values + i);
+    auto bits = hn::BitCast(du, v);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1U));
+    bits = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFU))));
+    const auto nan = hn::Set(du, std::uint32_t{kBf16Nan});
+    bits = hn::BitCast(du, hn::IfThenElse(hn::IsNaN(v), hn::BitCast(d, nan), hn::BitCast(d, bits)));
+    hn::StoreU(hn::DemoteTo(dh, hn::BitCast(di, bits)), dh, reinterpret_cast<std::uint16_t*>(out) + i);
+  }
+  if (i < count) to_transport(type, {values + i, count - i}, {out + 2 * i, 2 * (count - i)});
+}
+
+/// Reads `count` floats from the transport type. `in` needs no alignment.
+HWY_INLINE void load_exact(scheduling::TransportType type, const std::byte* in, std::size_t count, float* values) {
+  const F32 d;
+  std::size_t i = 0;
+  if (type == scheduling::TransportType::kF32) {
+    for (; i + kLanes <= count; i += kLanes) {
+      hn::StoreU(hn::LoadU(d, reinterpret_cast<const float*>(in) + i), d, values + i);
+    }
+  } else {
+    const U32 du;
+    const hn::Rebind<std::uint16_t, F32> dh;
+    for (; i + kLanes <= count; i += kLanes) {
+      const auto halves = hn::LoadU(dh, reinterpret_cast<const std::uint16_t*>(in) + i);
+      hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, halves))), d, values + i);
+    }
+  }
+  if (i == count) return;
+  const std::size_t bytes = scheduling::bytes_of(type);
+  from_transport(type, {in + i * bytes, (count - i) * bytes}, {values + i, count - i});
 }
 
 /// g / (1 + exp(-g)), relative error below 3e-7 for g >= -87; 0 below that, where the true value is under 1.5e-36. NaN
