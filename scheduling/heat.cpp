@@ -48,7 +48,8 @@ Result<std::size_t> HeatBook::check(const messages::HeatReport& report) {
   ++checks_;
   std::fill(layer_sums_.begin(), layer_sums_.end(), 0U);
   for (const messages::HeatCell& cell : report.cells) {
-    const auto [layer, expert] = cell.expert;
+    const std::uint32_t layer = cell.expert.layer;
+    const std::uint32_t expert = cell.expert.expert;
     const auto where = [&] { return "cell " + text(layer) + ":" + text(expert); };
     if (layer >= shape_.layers || expert >= shape_.experts) {
       return refuse(ErrorCode::kBadInput, where() + " is outside the model's " + text(shape_.layers) + " layers of " +
