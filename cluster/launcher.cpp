@@ -17,6 +17,7 @@
 
 #include "cluster/bootstrap.hpp"
 #include "cluster/child.hpp"
+#include "cluster/config_keys.hpp"
 #include "cluster/keys.hpp"
 
 namespace troupe::cluster {

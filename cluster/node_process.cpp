@@ -165,7 +165,7 @@ Result<actors::NodeOptions> NodeProcess::make_options(const Wire& control, const
 Result<void> NodeProcess::run() {
   Once<Result<void>> ended;
   const StopWatch stop(true, [&](const std::string& why) {
-    log(actors::LogLevel::kInfo, "stopping: " + why);
+    log(actors::LogLevel::kDebug, "stopping: " + why);
     ended.give({});
   });
   actors::System system;

@@ -59,7 +59,7 @@ void StopWatch::run(bool watch_stdin) {
       const ssize_t n = ::read(STDIN_FILENO, buffer, sizeof buffer);
       if (n > 0) continue;  // nothing is expected; what comes is ignored
       fds[2].fd = -1;
-      on_stop_("the launcher has gone");
+      on_stop_("standard input has ended: the launcher is done, or gone");
     }
   }
 }
