@@ -38,8 +38,10 @@ void fill_row(RowKey key, float scale, bool to_bf16, float* out, std::size_t col
   const hn::RebindToFloat<decltype(du)> df;
   constexpr std::size_t kLanes = HWY_LANES(std::uint32_t);
   HWY_ALIGN float last[kLanes];
+  auto counter = hn::Iota(du, key.first);
   for (std::size_t c = 0; c < columns; c += kLanes) {
-    auto h = hn::Add(hn::Iota(du, static_cast<std::uint32_t>(c)), hn::Set(du, key.first));
+    auto h = counter;
+    counter = hn::Add(counter, hn::Set(du, static_cast<std::uint32_t>(kLanes)));
     h = hn::Xor(h, hn::ShiftRight<16>(h));
     h = hn::Mul(h, hn::Set(du, 0x21F0AAADU));
     h = hn::Xor(h, hn::ShiftRight<15>(h));

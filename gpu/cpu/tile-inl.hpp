@@ -125,7 +125,7 @@ HWY_INLINE void tile_columns(const float* HWY_RESTRICT x, const typename Panel::
     std::size_t k = 0;
     for (; k + kUnroll <= end; k += kUnroll) {
       for (std::size_t line = 0; line < ahead.at_once && ahead.lines > 0; ++line) {
-        __builtin_prefetch(ahead.from, 0, 2);
+        __builtin_prefetch(ahead.from, 0, 3);
         ahead.from += 64;
         --ahead.lines;
       }
