@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include <signal.h>
@@ -35,6 +36,9 @@ ucs_log_func_rc_t keep_log(const char*, unsigned, const char*, ucs_log_level_t l
 
 void tame_ucx() {
   static const bool once = [] {
+    // Otherwise UCX waits in connect() for a host that does not answer, for two minutes, whatever our deadline. It
+    // takes this setting from the environment alone, which only a single thread may change; a user's own value stands.
+    ::setenv("UCX_TCP_CONN_NB", "y", 0);
     ucs_log_push_handler(keep_log);
     ucs_global_opts_set_value("LOG_LEVEL", "error");
     // The library's constructor has taken these by now; this puts the handlers from before back.

@@ -27,7 +27,7 @@ UcxMeeting::UcxMeeting(std::shared_ptr<UcxWorker> worker, Plan plan)
     addresses.push_back(address);
   }
   const std::lock_guard lock(worker_->mutex());
-  worker_->keep_only(addresses);
+  if (auto ok = worker_->expect_peers(addresses); !ok) failure_ = ok.error();
   worker_->expect_hellos(plan_.agreement.view, this);
 }
 

@@ -32,13 +32,18 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
-// The proof first, then UCX's own bytes.
+// The proof first, then the host's origin, then UCX's own bytes.
 std::string wrap_address(const Secret& secret, const std::string& raw) {
   const Proof proof = secret.prove(kAddressRole, bytes_of(raw));
   return std::string(reinterpret_cast<const char*>(proof.data()), proof.size()) + raw;
 }
 
-Result<std::string> unwrap_address(const Secret& secret, const std::string& wrapped) {
+struct PeerAddress {
+  HostOrigin origin;
+  std::string raw;
+};
+
+Result<PeerAddress> unwrap_address(const Secret& secret, const std::string& wrapped) {
   if (wrapped.size() <= sizeof(Proof) || wrapped.size() > kMaxAddressBytes)
     return fail(ErrorCode::kBadInput, "a UCX address of " + std::to_string(wrapped.size()) + " bytes; " +
                                           std::to_string(sizeof(Proof) + 1) + " to " +
@@ -49,7 +54,9 @@ Result<std::string> unwrap_address(const Secret& secret, const std::string& wrap
   if (!Secret::equal(proof, secret.prove(kAddressRole, bytes_of(raw))))
     return fail(ErrorCode::kRefused,
                 "its UCX address is damaged or made with another secret; start all nodes with the same one");
-  return raw;
+  auto origin = HostOrigin::decode(raw);
+  if (!origin) return tl::unexpected(origin.error());
+  return PeerAddress{std::move(*origin), std::move(raw)};
 }
 
 /// A control message on its way: UCX reads it until it is sent.
@@ -84,6 +91,10 @@ Result<void> UcxWorker::open(const std::string& tls) {
   ucp_config_release(config);
   if (status != UCS_OK) return fail_ucx("opening UCX with transports '" + tls + "'", status);
 
+  auto origin = HostOrigin::of_this_host();
+  if (!origin) return tl::unexpected(origin.error());
+  origin_ = std::move(*origin);
+  const std::set<int> listening = UcxGate::listening_sockets();
   ucp_worker_params_t worker{};
   worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;
@@ -106,8 +117,10 @@ Result<void> UcxWorker::open(const std::string& tls) {
   std::size_t bytes = 0;
   status = ucp_worker_get_address(worker_, &raw, &bytes);
   if (status != UCS_OK) return fail_ucx("a UCX address", status);
-  address_ = wrap_address(secret_, std::string(reinterpret_cast<const char*>(raw), bytes));
+  const std::string own(reinterpret_cast<const char*>(raw), bytes);
   ucp_worker_release_address(worker_, raw);
+  address_ = wrap_address(secret_, origin_.encode() + own);
+  gate_ = UcxGate(listening, own);
   if (address_.size() > kMaxAddressBytes)
     return fail(ErrorCode::kLimit, "this host's UCX address has " + std::to_string(address_.size()) +
                                        " bytes, more than " + std::to_string(kMaxAddressBytes) +
@@ -154,15 +167,15 @@ bool UcxWorker::arm() {
 
 Result<std::shared_ptr<UcxLink>> UcxWorker::link(const std::string& address) {
   if (const auto known = links_.find(address); known != links_.end() && !known->second->failed) return known->second;
-  auto raw = unwrap_address(secret_, address);
-  if (!raw) return tl::unexpected(raw.error());
+  auto peer = unwrap_address(secret_, address);
+  if (!peer) return tl::unexpected(peer.error());
   auto made = std::make_shared<UcxLink>();
   made->address = address;
   for (UcxLink::Slot& slot : made->slots) slot.link = made.get();
   ucp_ep_params_t params{};
   params.field_mask =
       UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(raw->data());
+  params.address = reinterpret_cast<const ucp_address_t*>(peer->raw.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.arg = made.get();
   params.err_handler.cb = [](void* arg, ucp_ep_h, ucs_status_t status) {
@@ -182,13 +195,19 @@ Result<std::shared_ptr<UcxLink>> UcxWorker::link(const std::string& address) {
   return made;
 }
 
-void UcxWorker::keep_only(std::span<const std::string> addresses) {
+Result<void> UcxWorker::expect_peers(std::span<const std::string> addresses) {
+  std::vector<HostOrigin> origins;
+  for (const std::string& address : addresses) {
+    auto peer = unwrap_address(secret_, address);
+    if (peer) origins.push_back(std::move(peer->origin));  // link() says what is wrong with the others
+  }
   for (auto at = links_.begin(); at != links_.end();) {
     const auto here = at++;
     if (std::find(addresses.begin(), addresses.end(), here->first) != addresses.end()) continue;
     close(here->second);
     links_.erase(here);
   }
+  return gate_.admit(origin_.host, origins);
 }
 
 // By force: a peer that is gone answers nothing. UCX completes all sends of the connection first, so the link must live

@@ -16,6 +16,7 @@
 #include "gpu/cpu/all_to_all_connect.hpp"
 #include "gpu/cpu/all_to_all_exchange.hpp"
 #include "gpu/cpu/all_to_all_secret.hpp"
+#include "gpu/cpu/ucx_gate.hpp"
 
 namespace troupe::gpu::cpu {
 
@@ -112,8 +113,9 @@ class UcxWorker final : public Poller {
   /// The link to an address, made where there is none that works. Errors: kBadInput, kRefused (not a wrapped address of
   /// this cluster), kIo.
   Result<std::shared_ptr<UcxLink>> link(const std::string& address);
-  /// Closes the links to all other addresses.
-  void keep_only(std::span<const std::string> addresses);
+  /// The peers of the view that is being connected: closes the links to all other addresses, and the gate to all other
+  /// hosts. Errors: kIo.
+  Result<void> expect_peers(std::span<const std::string> addresses);
   /// A control message; text or payload is copied. Lost where the link has failed.
   void send_control(UcxLink& link, const UcxHeader& header, std::span<const std::byte> payload);
   /// A slot that UCX does not read from now, with room for a chunk; null: none. Errors: kIo (no memory).
@@ -150,6 +152,8 @@ class UcxWorker final : public Poller {
   ucp_worker_h worker_ = nullptr;
   int fd_ = -1;
   std::string address_;
+  HostOrigin origin_;
+  UcxGate gate_;
   std::unordered_map<std::string, std::shared_ptr<UcxLink>> links_;
   std::vector<Closing> closing_;
   std::unordered_map<std::uint64_t, UcxReceiver*> receivers_;
