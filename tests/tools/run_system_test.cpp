@@ -64,7 +64,7 @@ cluster::Child start(std::vector<std::string> args) {
   return std::move(*child);
 }
 
-Outcome troupe(std::vector<std::string> args) {
+Outcome troupe_command(std::vector<std::string> args) {
   cluster::Child child = start(std::move(args));
   child.close_input();
   return finish(child, [](const Outcome&) {});
@@ -73,7 +73,7 @@ Outcome troupe(std::vector<std::string> args) {
 json run_json(std::vector<std::string> args) {
   args.insert(args.begin(), "run");
   args.push_back("--json");
-  const Outcome outcome = troupe(std::move(args));
+  const Outcome outcome = troupe_command(std::move(args));
   const json report = json::parse(outcome.out, nullptr, false);
   BOOST_TEST_REQUIRE(report.is_object(), outcome.how + "\n" + outcome.err + outcome.out);
   return report;
@@ -236,13 +236,13 @@ BOOST_AUTO_TEST_CASE(launches_in_a_row_leave_nothing_behind) {
 }
 
 BOOST_AUTO_TEST_CASE(check_prints_the_plan_and_starts_nothing) {
-  const Outcome outcome = troupe({"check", config("mixtral-8x7b.toml")});
+  const Outcome outcome = troupe_command({"check", config("mixtral-8x7b.toml")});
   BOOST_TEST(outcome.well, outcome.err);
   BOOST_TEST(outcome.out.find("4096") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(C38_a_misspelt_key_is_named_with_the_nearest_one) {
-  const Outcome outcome = troupe({"check", config("demo.toml"), "--set", "limits.max_tokns_per_pass=64"});
+  const Outcome outcome = troupe_command({"check", config("demo.toml"), "--set", "limits.max_tokns_per_pass=64"});
   BOOST_TEST(outcome.how == "exit code 2");
   BOOST_TEST(outcome.err.find("limits.max_tokens_per_pass") != std::string::npos, outcome.err);
 }
