@@ -53,25 +53,27 @@ struct PeerHandle {
   std::string name;        ///< as CURVE proved it; on the plain wire as the envelope says
 };
 
-/// A listening socket (ROUTER) and sockets to peers (DEALER), all owned by one I/O thread. Frames in: `on_frame`, called on
-/// that thread, must not block. Frames out: `send` and `reply`, from any thread, never block.
+/// A listening socket (ROUTER) and sockets to peers (DEALER), all owned by one I/O thread. Frames in: `on_frame`,
+/// called on that thread, must not block. Frames out: `send` and `reply`, from any thread, never block.
 class Wire {
  public:
   using OnFrame = std::function<void(messages::Frame frame, const PeerHandle& from)>;
 
-  /// Errors: kIo (port taken: names host and port), kBadInput (plain wire on a host that is not loopback; a malformed key).
+  /// Errors: kIo (port taken: names host and port), kBadInput (plain wire on a host that is not loopback; a malformed
+  /// key).
   static Result<std::unique_ptr<Wire>> start(WireOptions options, OnFrame on_frame);
   virtual ~Wire() = default;
 
   /// tcp://host:port as bound; empty where it does not listen.
   virtual std::string endpoint() const = 0;
 
-  /// Makes `name` reachable by `send`. Connecting again with another endpoint or key replaces the old connection; with the
-  /// same ones it does nothing. Errors: kBadInput (endpoint or key malformed), kAborted.
+  /// Makes `name` reachable by `send`. Connecting again with another endpoint or key replaces the old connection; with
+  /// the same ones it does nothing. Errors: kBadInput (endpoint or key malformed), kAborted.
   virtual Result<void> connect(const std::string& name, const std::string& endpoint, const std::string& server_key) = 0;
   virtual void disconnect(const std::string& name) = 0;
-  /// More (name, key) pairs that may connect from now on.
-  virtual void allow(const std::vector<std::pair<std::string, std::string>>& keys) = 0;
+  /// More (name, key) pairs that may connect from now on; who was refused before gets in within some seconds. A key may
+  /// have several names. Errors: kBadInput (names the key that is none; nothing is allowed then).
+  virtual Result<void> allow(const std::vector<std::pair<std::string, std::string>>& keys) = 0;
 
   /// To a peer that `connect` named. The sequence number of the envelope is filled in here (0 where `droppable`).
   /// Errors: kUnavailable (not connected), kLimit (queue full, or a frame beyond max_frame_bytes), kAborted.
@@ -80,7 +82,8 @@ class Wire {
   virtual Result<void> reply(const PeerHandle& peer, messages::Frame frame) = 0;
 
   virtual WireStats stats() const = 0;
-  /// Sends what is queued for at most `linger`, closes every socket, joins the thread. The destructor does the same with 0.
+  /// Sends what is queued for at most `linger`, closes every socket, joins the thread. The destructor does the same
+  /// with 0.
   virtual void stop(std::chrono::milliseconds linger) = 0;
 };
 
