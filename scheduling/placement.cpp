@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <tuple>
+#include <utility>
 
 namespace troupe::scheduling {
 namespace {
@@ -18,8 +19,12 @@ std::string text(ExpertId id) {
   return "layer " + text(id.layer) + ", expert " + text(id.expert);
 }
 
-/// Sorted by (layer, expert, gpu, slot): the order of a Placement.
-std::vector<Replica> sorted_by_expert(const std::vector<Replica>& replicas) {
+/// Sorted by (layer, expert, gpu, slot): the order of a Placement. Errors: kLimit, before any work is spent on too
+/// many.
+Result<std::vector<Replica>> sorted_by_expert(const std::vector<Replica>& replicas) {
+  if (replicas.size() > kMaxReplicas) {
+    return fail(ErrorCode::kLimit, text(replicas.size()) + " replicas; a placement has at most " + text(kMaxReplicas));
+  }
   std::vector<Replica> sorted = replicas;
   std::sort(sorted.begin(), sorted.end(), [](const Replica& a, const Replica& b) {
     return std::tie(a.expert, a.gpu, a.slot) < std::tie(b.expert, b.gpu, b.slot);
@@ -35,9 +40,6 @@ Result<void> check_shares(ExpertId expert, double sum) {
 
 /// What can be said of replicas without knowing the model and the GPUs. `sorted` by expert.
 Result<void> check_replicas(const std::vector<Replica>& sorted) {
-  if (sorted.size() > kMaxReplicas) {
-    return fail(ErrorCode::kLimit, text(sorted.size()) + " replicas; a placement has at most " + text(kMaxReplicas));
-  }
   double sum = 0;
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     const Replica& replica = sorted[i];
@@ -120,7 +122,9 @@ Result<void> check_slots(const ModelShape& shape, std::span<const GpuSlots> gpus
 Result<void> check_placement(const ModelShape& shape, std::span<const GpuSlots> gpus, const Placement& placement) {
   if (auto done = check_slots(shape, gpus); !done) return done;
   const std::vector<GpuSlots> known = sorted_gpus(gpus);
-  const std::vector<Replica> sorted = sorted_by_expert(placement.replicas);
+  const auto by_expert = sorted_by_expert(placement.replicas);
+  if (!by_expert) return tl::unexpected(by_expert.error());
+  const std::vector<Replica>& sorted = *by_expert;
   for (const Replica& replica : sorted) {
     const std::string where = text(replica.expert) + " on " + text(replica.gpu);
     if (replica.expert.layer >= shape.layers || replica.expert.expert >= shape.experts) {
@@ -229,11 +233,11 @@ messages::EpochPublished to_message(const Placement& placement, View view) {
 
 Result<Placement> from_message(const messages::EpochPublished& message) {
   if (message.epoch == Epoch{}) return fail(ErrorCode::kBadInput, "a placement of epoch 0; epochs begin at 1");
-  Placement placement{message.epoch, sorted_by_expert(message.replicas)};
-  if (auto done = check_replicas(placement.replicas); !done) {
-    return fail_in("epoch " + text(message.epoch.value), done.error());
-  }
-  return placement;
+  const std::string where = "epoch " + text(message.epoch.value);
+  auto sorted = sorted_by_expert(message.replicas);
+  if (!sorted) return fail_in(where, sorted.error());
+  if (auto done = check_replicas(*sorted); !done) return fail_in(where, done.error());
+  return Placement{message.epoch, std::move(*sorted)};
 }
 
 }  // namespace troupe::scheduling

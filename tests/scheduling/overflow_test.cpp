@@ -103,12 +103,12 @@ BOOST_AUTO_TEST_CASE(next_overflow_never_names_an_expert_twice_in_a_token) {
   give_choices(world, 2, {{1, 2, 1, 2}});
   world.settle({1, Overflow::kNext});
   BOOST_TEST(world.routes[0].ids == (Ids{0, 3, 2, 1}), per_element);
-  // Both slots of a token overflow: the second may not take what the first has taken.
-  StepWorld both = world_of(2, {{0}, {0}, {0}, {0}}, {{0, 1, 0, 1}});
-  give_choices(both, 1, {{2, 2}});
-  both.settle({1, Overflow::kNext});
-  BOOST_TEST(both.routes[0].ids == (Ids{0, 1, 2, -1}), per_element);
-  BOOST_TEST(both.routes[0].flags == (std::vector<std::uint8_t>{0, kMoved | kLost}), per_element);
+  // Both slots of the third token overflow. Expert 2 has room for both, but the second slot may not take it again.
+  StepWorld both = world_of(2, {{0}, {0}, {0}, {0}}, {{0, 1, 0, 1, 0, 1}});
+  give_choices(both, 1, {{2, 2, 2}});
+  both.settle({2, Overflow::kNext});
+  BOOST_TEST(both.routes[0].ids == (Ids{0, 1, 0, 1, 2, -1}), per_element);
+  BOOST_TEST(both.routes[0].flags == (std::vector<std::uint8_t>{0, 0, kMoved | kLost}), per_element);
 }
 
 BOOST_AUTO_TEST_CASE(next_overflow_without_a_choice_is_dropped_and_flagged) {
