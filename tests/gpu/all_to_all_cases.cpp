@@ -1,12 +1,8 @@
 #include "tests/gpu/all_to_all_cases.hpp"
 
 #include <cstddef>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <random>
-#include <set>
-#include <sstream>
 
 #include <boost/test/unit_test.hpp>
 #include <netinet/in.h>
@@ -431,25 +427,6 @@ void many_views_leave_nothing_behind(const OptionsOf& options, std::uint64_t vie
 }
 
 namespace {
-
-/// TCP ports that a process listens on.
-std::vector<std::uint16_t> listening_ports(pid_t pid) {
-  std::set<std::string> sockets;
-  std::error_code none;
-  const std::string proc = "/proc/" + std::to_string(pid);
-  for (const auto& fd : std::filesystem::directory_iterator(proc + "/fd", none))
-    sockets.insert(std::filesystem::read_symlink(fd, none).string());
-  std::vector<std::uint16_t> ports;
-  std::ifstream table(proc + "/net/tcp");
-  for (std::string line; std::getline(table, line);) {
-    std::istringstream words(line);
-    std::string number, local, remote, state, skip, inode;
-    words >> number >> local >> remote >> state >> skip >> skip >> skip >> skip >> skip >> inode;
-    if (state == "0A" && sockets.count("socket:[" + inode + "]") > 0)
-      ports.push_back(static_cast<std::uint16_t>(std::stoul(local.substr(local.find(':') + 1), nullptr, 16)));
-  }
-  return ports;
-}
 
 /// Strangers on a process's TCP ports: noise, half a message, silence, a quick goodbye.
 void call_ports(pid_t pid, std::mt19937_64& dice, std::vector<int>& held) {

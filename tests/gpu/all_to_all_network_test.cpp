@@ -1,9 +1,14 @@
 #define BOOST_TEST_MODULE all_to_all_network
 #include <cstdlib>
+#include <sstream>
 
+#include <arpa/inet.h>
 #include <boost/test/unit_test.hpp>
+#include <poll.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "tests/gpu/all_to_all_processes.hpp"
 
@@ -74,6 +79,23 @@ class TwoHosts {
   bool permitted_ = false;
 };
 
+/// Whether a TCP connection from one address to another comes about while nobody would expect it to take longer.
+bool reaches(const std::string& from, const std::string& to, std::uint16_t port) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  ::inet_pton(AF_INET, from.c_str(), &own.sin_addr);
+  sockaddr_in peer = own;
+  ::inet_pton(AF_INET, to.c_str(), &peer.sin_addr);
+  peer.sin_port = htons(port);
+  pollfd event{fd, POLLOUT, 0};
+  const bool there = ::bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof own) == 0 &&
+                     (::connect(fd, reinterpret_cast<sockaddr*>(&peer), sizeof peer) == 0 || errno == EINPROGRESS) &&
+                     ::poll(&event, 1, 300) == 1 && (event.revents & (POLLERR | POLLHUP)) == 0;
+  ::close(fd);
+  return there;
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(ranks_on_two_hosts_find_each_other_by_ucx) {
@@ -124,4 +146,51 @@ BOOST_AUTO_TEST_CASE(a_cut_cable_is_a_deadline_that_names_the_rank) {
     for (std::uint32_t r = 0; r < 2; ++r) hosts.processes().tell(r, "on");
   }
   for (const auto& verdict : hosts.processes().verdicts()) BOOST_TEST(verdict == "");
+}
+
+BOOST_AUTO_TEST_CASE(C37_once_a_view_is_connected_only_its_hosts_reach_ucx) {
+  TwoHosts hosts([](Child& child, BulkEndpoint& endpoint,
+                    const std::vector<messages::BulkAddress>& addresses) -> std::string {
+    auto all = endpoint.connect(View(1), Rank(child.rank), addresses, soon_enough());
+    if (!all) return all.error().message;
+    child.tell("connected");
+    std::istringstream ports(child.hear());
+    if (child.rank == 0) return {};
+    // A third host, as far as the other can tell.
+    if (!shell("ip addr add 10.77.0.99/24 dev troupe1")) return "no address for the stranger";
+    int member = 0;
+    int stranger = 0;
+    for (std::uint16_t port = 0; ports >> port;) {
+      member += reaches("10.77.0.2", "10.77.0.1", port);
+      stranger += reaches("10.77.0.99", "10.77.0.1", port);
+    }
+    return member > 0 && stranger == 0
+               ? ""
+               : std::to_string(member) + " ports for the member, " + std::to_string(stranger) + " for the stranger";
+  });
+  if (!hosts.permitted()) return;
+  Processes& processes = hosts.processes();
+  for (std::uint32_t r = 0; r < 2; ++r) BOOST_TEST(processes.hear(r) == "connected");
+  std::string ports;
+  for (const std::uint16_t port : listening_ports(processes.pid(0))) ports += std::to_string(port) + " ";
+  processes.tell(1, ports);
+  BOOST_TEST(processes.verdict(1) == "");
+  processes.tell(0, "end");
+  BOOST_TEST(processes.verdict(0) == "");
+}
+
+BOOST_AUTO_TEST_CASE(C37_a_view_without_ucx_shuts_its_ports) {
+  // Alone, or with ranks that share memory: nobody has any business there, not even on this host.
+  auto endpoint = make_bulk_endpoint({}, "secret");
+  BOOST_REQUIRE(endpoint.has_value());
+  const auto open = [] {
+    int count = 0;
+    for (const std::uint16_t port : listening_ports(::getpid())) count += reaches("127.0.0.1", "127.0.0.1", port);
+    return count;
+  };
+  BOOST_TEST(open() > 0);
+  const std::vector<messages::BulkAddress> addresses{(*endpoint)->address()};
+  auto all = (*endpoint)->connect(View(1), Rank(0), addresses, soon_enough());
+  BOOST_REQUIRE(all.has_value());
+  BOOST_TEST(open() == 0);
 }

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <sstream>
 
 #include <poll.h>
 #include <signal.h>
@@ -169,6 +171,24 @@ std::vector<std::string> shared_segments() {
   }
   std::sort(names.begin(), names.end());
   return names;
+}
+
+std::vector<std::uint16_t> listening_ports(pid_t pid) {
+  std::set<std::string> sockets;
+  std::error_code none;
+  const std::string proc = "/proc/" + std::to_string(pid);
+  for (const auto& fd : std::filesystem::directory_iterator(proc + "/fd", none))
+    sockets.insert(std::filesystem::read_symlink(fd, none).string());
+  std::vector<std::uint16_t> ports;
+  std::ifstream table(proc + "/net/tcp");
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream words(line);
+    std::string number, local, remote, state, skip, inode;
+    words >> number >> local >> remote >> state >> skip >> skip >> skip >> skip >> skip >> inode;
+    if (state == "0A" && sockets.count("socket:[" + inode + "]") > 0)
+      ports.push_back(static_cast<std::uint16_t>(std::stoul(local.substr(local.find(':') + 1), nullptr, 16)));
+  }
+  return ports;
 }
 
 }  // namespace troupe::gpu::testing

@@ -55,6 +55,8 @@ class Processes {
 /// Numbers that must not grow: open descriptors and mapped regions of this process.
 std::size_t count_fds();
 std::size_t count_maps();
+/// TCP ports that a process listens on.
+std::vector<std::uint16_t> listening_ports(pid_t pid);
 /// Names in /dev/shm that Troupe or UCX could have left.
 std::vector<std::string> shared_segments();
 
