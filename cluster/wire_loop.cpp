@@ -19,6 +19,9 @@ using std::chrono::steady_clock;
 
 /// Frames in or out of one socket before the others get their turn.
 constexpr std::size_t kMaxPerTurn = 256;
+/// Places in the poll list.
+constexpr std::size_t kZapItem = 1;
+constexpr std::size_t kFirstItem = 2;
 /// With nothing to do the loop looks around this often; with answers that one connection does not take, that often.
 constexpr milliseconds kIdle{1'000};
 constexpr milliseconds kRetry{5};
@@ -118,17 +121,26 @@ void WireLoop::turn(const WireQueues::News& news) {
   flush();
   auto wait = more_ ? milliseconds{0} : replies_blocked_ ? kRetry : kIdle;
   if (news.stop_at) wait = std::min(wait, kRetry);
-  std::size_t next = items_.size() - dealers_.size();
+  std::size_t next = kFirstItem + (router_ ? 2 : 0);
   for (auto& [name, dealer] : dealers_) {
     items_[next++].events = static_cast<short>(dealer.blocked ? ZMQ_POLLIN | ZMQ_POLLOUT : ZMQ_POLLIN);
   }
   zmq::poll(items_, wait);
-  zap_->answer_requests();
-  if (monitor_) note_handshakes();
-  receive_all();
+  // Only who has something is asked: asking an idle ZeroMQ socket costs as much as a small message.
+  const auto readable = [this](std::size_t item) { return (items_[item].revents & ZMQ_POLLIN) != 0; };
+  if (readable(kZapItem)) zap_->answer_requests();
+  next = kFirstItem;
+  if (router_) {
+    if (readable(next++)) receive_routed();
+    if (readable(next++)) note_handshakes();
+  }
+  for (auto& [name, dealer] : dealers_) {
+    if (readable(next++)) receive_from(name, dealer);
+  }
 }
 
-// Makes the sockets what the queues' targets say, and the poll list what the sockets are.
+// Makes the sockets what the queues' targets say, and the poll list what the sockets are: the wake-up, ZAP, then ROUTER
+// and its monitor where it listens, then the dealers in the order of their names.
 void WireLoop::reconcile() {
   const auto targets = queues_.targets();
   std::map<std::string, std::uint64_t> wanted;
@@ -212,7 +224,12 @@ void WireLoop::flush_peer(const std::string& name, Dealer& dealer) {
     dealer.blocked = false;
     return;
   }
-  dealer.blocked = send_some(dealer.socket, nullptr, batch) < batch.frames.size();
+  try {
+    dealer.blocked = send_some(dealer.socket, nullptr, batch) < batch.frames.size();
+  } catch (const zmq::error_t&) {
+    queues_.settle(name, dealer.generation, std::move(batch));
+    throw;
+  }
   if (!dealer.blocked && batch.frames.size() == kMaxPerTurn) more_ = true;
   queues_.settle(name, dealer.generation, std::move(batch));
 }
@@ -233,11 +250,6 @@ void WireLoop::flush_replies(const std::string& routing_id) {
   }
 }
 
-void WireLoop::receive_all() {
-  if (router_) receive_routed();
-  for (auto& [name, dealer] : dealers_) receive_from(name, dealer);
-}
-
 void WireLoop::receive_routed() {
   for (std::size_t i = 0; i < kMaxPerTurn; ++i) {
     zmq::message_t id;
@@ -252,7 +264,6 @@ void WireLoop::receive_routed() {
     }
     take(routing_id, user_id(body), nullptr, body);
   }
-  more_ = true;
 }
 
 void WireLoop::receive_from(const std::string& peer, Dealer& dealer) {
@@ -268,7 +279,6 @@ void WireLoop::receive_from(const std::string& peer, Dealer& dealer) {
     }
     take({}, dealer.key, &peer, body);
   }
-  more_ = true;
 }
 
 void WireLoop::take(const std::string& routing_id, const std::string& proven_key, const std::string* peer,

@@ -63,7 +63,6 @@ class WireLoop {
   void flush_replies(const std::string& routing_id);
   std::size_t send_some(zmq::socket_t& socket, const std::string* routing_id, WireQueues::Batch& batch);
 
-  void receive_all();
   void receive_routed();
   void receive_from(const std::string& peer, Dealer& dealer);
   void take(const std::string& routing_id, const std::string& proven_key, const std::string* peer,
@@ -88,7 +87,7 @@ class WireLoop {
   std::map<std::string, Dealer> dealers_;
   std::vector<zmq::pollitem_t> items_;
   bool replies_blocked_ = false;  ///< ROUTER cannot be polled for one connection, so these are tried again soon
-  bool more_ = false;             ///< a turn ended with work left
+  bool more_ = false;             ///< frames are left that the sockets would take
   Heard heard_;
   std::map<std::string, std::set<std::string>> said_;  ///< who was spoken of, by kind
 };

@@ -1,16 +1,13 @@
 #include "messages/codec.hpp"
 
-#include <cstring>
-
 #include "messages/codec_templates.hpp"
 #include "messages/envelope.hpp"
 
 namespace troupe::messages {
 
 void detail::ByteSink::write(const char* data, std::size_t size) {
-  const auto old = bytes.size();
-  bytes.resize(old + size);
-  if (size > 0) std::memcpy(bytes.data() + old, data, size);
+  const auto* first = reinterpret_cast<const std::byte*>(data);
+  bytes.insert(bytes.end(), first, first + size);
 }
 
 #define TROUPE_CODEC(T)                                                  \

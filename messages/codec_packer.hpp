@@ -18,6 +18,8 @@ static_assert(std::endian::native == std::endian::little,
 
 /// What msgpack-c's packer writes into.
 struct ByteSink {
+  ByteSink() { bytes.reserve(512); }  // most control messages, so that they grow once
+
   std::vector<std::byte> bytes;
   void write(const char* data, std::size_t size);  // in codec.cpp: inlined it makes every message slow to compile
 };

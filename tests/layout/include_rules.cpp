@@ -26,8 +26,8 @@ const std::vector<Fence>& fences() {
       {"CAF",
        std::regex("caf/.*"),
        {"actors/", "cluster/", "bench/", "tools/", "examples/", "tests/actors/", "tests/cluster/", "tests/tools/"}},
-      // bench/control.cpp compares Troupe's wire with a bare socket; the tests play strangers and noise on one.
-      {"ZeroMQ", std::regex("zmq.*"), {"cluster/", "bench/control.cpp", "tests/cluster/", "tests/tools/"}},
+      // bench/control*.cpp compare Troupe's wire with a bare socket; the tests play strangers and noise on one.
+      {"ZeroMQ", std::regex("zmq.*"), {"cluster/", "bench/control", "tests/cluster/", "tests/tools/"}},
       {"CUDA or NCCL", std::regex("(cuda|cublas|nccl|nvtx|nvml|curand).*"), {"gpu/cuda/", "tests/gpu/cuda/"}},
       {"UCX", std::regex("uc[pst]/.*"), {"gpu/", "bench/", "tests/gpu/"}},
       {"Highway", std::regex("hwy/.*"), {"gpu/", "bench/", "tests/gpu/"}},

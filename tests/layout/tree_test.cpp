@@ -135,7 +135,7 @@ BOOST_AUTO_TEST_CASE(a_library_outside_its_folders_is_caught) {
   BOOST_TEST(findings_in("actors/expert.cpp", "#include \"gpu/cpu/kernels.hpp\"\n") == 1U);
 
   BOOST_TEST(findings_in("actors/link.cpp", "#include <caf/actor.hpp>\n") == 0U);
-  BOOST_TEST(findings_in("bench/control.cpp", "#include <zmq.hpp>\n") == 0U);
+  BOOST_TEST(findings_in("bench/control_peers.cpp", "#include <zmq.hpp>\n") == 0U);
   BOOST_TEST(findings_in("gpu/cuda/device.cpp", "#include <cuda_runtime.h>\n#include <nccl.h>\n") == 0U);
 }
 
