@@ -77,7 +77,8 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std
               "words shared between processes must not need a lock");
 
 /// One mapping of an inbox, the owner's or a peer's. Fresh memory reads as zero, which is every word's start value;
-/// pages that are never written take no memory. Thread rule: as its words; the object itself is immutable.
+/// pages that are never written take no memory.
+/// Thread rule: as its words; the object itself is immutable.
 class Inbox {
  public:
   /// Plain memory of this process. Errors: kBadInput (shape), kIo.
@@ -109,7 +110,8 @@ class Inbox {
 };
 
 /// Wakes a rank that blocks: an eventfd, watched edge-triggered, so nobody ever reads it. Rung only when the rank has
-/// said that it sleeps. Thread rule: any thread.
+/// said that it sleeps.
+/// Thread rule: any thread.
 class Doorbell {
  public:
   static Result<Doorbell> make();

@@ -88,8 +88,8 @@ class UcxHelloReceiver {
 
 /// A worker's lasting end of the UCX transport: active messages, sent eagerly in chunks with a window of our own, so
 /// that what a peer can make us hold is bounded, and no send waits for a peer's answer. Peer-failure handling is on, so
-/// UCX may use TCP and RDMA, not shared memory; it leaves nothing on the host. Thread rule: all UCX calls of one worker
-/// are made under its mutex.
+/// UCX may use TCP and RDMA, not shared memory; it leaves nothing on the host.
+/// Thread rule: all UCX calls of one worker are made under its mutex.
 class UcxWorker final : public Poller {
  public:
   /// tls: UCX's transports; empty: TCP, and RDMA where there is any. Errors: kIo (no such transport or device).
