@@ -80,10 +80,13 @@ struct GpuState {
   std::deque<Pending> queue;
   std::vector<Segment> running;
   bool pass_running = false;
-  /// Who asked for figures while a pass ran: answered after it, so that the figures hold every pass whose answers are out.
+  /// Who asked for figures while a pass ran: answered after it, so that the figures hold every pass whose answers are
+  /// out.
   std::vector<caf::typed_response_promise<GpuStatus>> status_waiting;
   std::uint64_t queued_tokens = 0;  ///< not yet taken by a pass
-  std::uint64_t token_number = 0;   ///< running number over all tokens that this rank has routed
+  /// Running number over all tokens that this rank has routed. Each rank counts from a place of its own, so that not
+  /// all ranks favour the same replica of an expert.
+  std::uint64_t token_number = 0;
 
   // --- figures
   // ---------------------------------------------------------------------------------------------------------------
@@ -163,6 +166,8 @@ struct GpuState {
     if (!sites) return give_up(sites.error());
     view = m.view;
     rank = m.rank;
+    constexpr unsigned kRankShift = 40;
+    token_number = std::uint64_t{rank.value} << kRankShift;
     placements[m.epoch.epoch] = std::make_shared<const std::vector<LayerSites>>(std::move(*sites));
     machine = std::make_unique<scheduling::PassMachine>(view.view, rank, static_cast<std::uint32_t>(ranks.size()),
                                                         m.epoch.epoch);
@@ -243,11 +248,16 @@ struct GpuState {
     answer.stream = submit.stream;
     answer.first_sequence = submit.first_sequence;
     answer.tokens = submit.tokens;
-    if (!serving || failed) return answer_error(pending, Error{ErrorCode::kUnavailable, label() + ": not serving"});
+    if (!machine || failed) return answer_error(pending, Error{ErrorCode::kUnavailable, label() + ": not serving"});
     answer.hidden.resize(submit.hidden.size());
     queued_tokens += submit.tokens;
     queue.push_back(std::move(pending));
-    carry_out(machine->on_work(waiting()));
+    if (serving) carry_out(machine->on_work(waiting()));
+  }
+
+  void on_serving() {
+    serving = true;
+    if (machine && queued_tokens > 0) carry_out(machine->on_work(waiting()));
   }
 
   void on_pass_opened(const messages::PassOpened& m) {
@@ -425,7 +435,7 @@ struct GpuState {
     make_device();
     return {
         [this](const PrepareGpu& m) { on_prepare(m); },
-        [this](const messages::ServingStarted&) { serving = true; },
+        [this](const messages::ServingStarted&) { on_serving(); },
         [this](TokensArrived& m) { on_tokens(m, caf::actor_cast<caf::actor>(self->current_sender())); },
         [this](const messages::PassOpened& m) { on_pass_opened(m); },
         [this](const PassRan& m) { on_pass_ran(m); },

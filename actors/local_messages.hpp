@@ -133,7 +133,7 @@ struct HeatIdentity {
   NodeId node;
   Incarnation incarnation;
 };
-/// node -> door: the ranks serve; submissions are taken from now on.
+/// node -> door: this node is ready; submissions are taken from now on.
 struct DoorOpened {
   View view;
   Epoch epoch;

@@ -129,6 +129,10 @@ struct NodeState {
   void on_gpu_ready(const GpuReady& m) {
     ready.insert(m.gpu);
     if (ready.size() < gpu_count()) return;
+    // The door opens before anyone can hear that the cluster serves: a client that has heard of it is never turned
+    // away. What comes until the last node is ready waits in the gpu actors.
+    if (const caf::actor door = options.directory->find_local(node(), kDoor))
+      self->send(door, DoorOpened{m.view, m.epoch});
     log(LogLevel::kInfo, "all experts loaded, bulk channels up: ready");
     if (const caf::actor membership = options.directory->find(kCoordinator, kMembership)) {
       self->send(membership, messages::NodeReady{node(), m.view, m.epoch});
@@ -137,8 +141,6 @@ struct NodeState {
 
   void on_serving(const messages::ServingStarted& m) {
     for (std::uint32_t g = 0; g < gpu_count(); ++g) self->send(gpu(g), m);
-    if (const caf::actor door = options.directory->find_local(node(), kDoor))
-      self->send(door, DoorOpened{m.view, m.epoch});
   }
 
   /// This node cannot go on: says so to the membership, then ends.

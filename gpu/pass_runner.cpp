@@ -156,7 +156,9 @@ Result<void> PassRunner::run_step(StepId step, const LayerSites& sites, AllToAll
   auto counts = exchange_counts({step, kCounts}, exchange, demand.counts, outcome);
   if (!counts) return tl::unexpected(counts.error());
   if (options_.capacity.tokens_per_replica > 0 && moves_rows(options_.capacity.overflow)) {
-    scheduling::settle_overflow(sites, *counts, self, options_.capacity, extra_, extra_per_token_, routes, demand);
+    outcome.dropped +=
+        scheduling::settle_overflow(sites, *counts, self, options_.capacity, extra_, extra_per_token_, routes, demand)
+            .dropped;
     counts = exchange_counts({step, kCountsSettled}, exchange, demand.counts, outcome);
     if (!counts) return tl::unexpected(counts.error());
   }

@@ -1,4 +1,6 @@
 #define BOOST_TEST_MODULE local_cluster
+#include "actors/local_cluster.hpp"
+
 #include <cmath>
 #include <cstring>
 #include <future>
@@ -7,7 +9,6 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include "actors/local_cluster.hpp"
 #include "gpu/reference.hpp"
 
 using namespace troupe;
@@ -39,7 +40,8 @@ float value_of(std::uint64_t token, std::uint64_t dimension) {
 }
 
 /// Tokens first .. first+count-1 of stream `stream`; routed by the client where `routed`, else by the gate.
-messages::Submit make_submit(const scheduling::ModelShape& shape, std::uint64_t stream, std::uint64_t first, std::uint32_t count, bool routed) {
+messages::Submit make_submit(const scheduling::ModelShape& shape, std::uint64_t stream, std::uint64_t first,
+                             std::uint32_t count, bool routed) {
   messages::Submit submit;
   submit.request = {stream + 1, first + 1};
   submit.stream = stream;
@@ -47,7 +49,8 @@ messages::Submit make_submit(const scheduling::ModelShape& shape, std::uint64_t 
   submit.tokens = count;
   std::vector<float> hidden(std::size_t{count} * shape.d_model);
   for (std::uint32_t t = 0; t < count; ++t) {
-    for (std::uint32_t d = 0; d < shape.d_model; ++d) hidden[t * shape.d_model + d] = value_of(stream * 100000 + first + t, d);
+    for (std::uint32_t d = 0; d < shape.d_model; ++d)
+      hidden[t * shape.d_model + d] = value_of(stream * 100000 + first + t, d);
   }
   submit.hidden.resize(hidden.size() * sizeof(float));
   std::memcpy(submit.hidden.data(), hidden.data(), submit.hidden.size());
@@ -56,7 +59,8 @@ messages::Submit make_submit(const scheduling::ModelShape& shape, std::uint64_t 
       for (std::uint32_t t = 0; t < count; ++t) {
         const std::uint64_t dice = scrambled(stream * 1000003 + (first + t) * 31 + layer);
         const auto a = static_cast<std::int32_t>(dice % shape.experts);
-        const auto b = static_cast<std::int32_t>((static_cast<std::uint64_t>(a) + 1 + (dice >> 8U) % (shape.experts - 1)) % shape.experts);
+        const auto b = static_cast<std::int32_t>(
+            (static_cast<std::uint64_t>(a) + 1 + (dice >> 8U) % (shape.experts - 1)) % shape.experts);
         submit.route_ids.insert(submit.route_ids.end(), {a, b});
         submit.route_weights.insert(submit.route_weights.end(), {0.6F, 0.4F});
       }
@@ -66,7 +70,7 @@ messages::Submit make_submit(const scheduling::ModelShape& shape, std::uint64_t 
 }
 
 struct Served {
-  std::vector<float> hidden;        // stream after stream, by sequence
+  std::vector<float> hidden;  // stream after stream, by sequence
   std::vector<std::uint8_t> flags;
   std::vector<std::uint64_t> per_gpu;
   std::uint64_t out_of_order = 0;
@@ -95,14 +99,16 @@ Served serve(actors::LocalClusterOptions options, std::uint32_t request_tokens) 
         const std::lock_guard lock(mutex);
         ++open;
       }
-      (*cluster)->submit(static_cast<std::uint32_t>(stream % options.nodes), make_submit(options.shape, stream, first, count, stream % 2 == 0),
-                         seconds(60), [&, stream](messages::Answer answer) {
+      (*cluster)->submit(static_cast<std::uint32_t>(stream % options.nodes),
+                         make_submit(options.shape, stream, first, count, stream % 2 == 0), seconds(60),
+                         [&, stream](messages::Answer answer) {
                            const std::lock_guard lock(mutex);
                            if (answer.code != 0) errors.push_back(answer.message);
                            if (answer.first_sequence != next[stream]) ++served.out_of_order;
                            next[stream] = answer.first_sequence + answer.tokens;
                            const std::size_t at = stream * kTokensPerStream + answer.first_sequence;
-                           if (answer.code == 0) std::memcpy(served.hidden.data() + at * d, answer.hidden.data(), answer.hidden.size());
+                           if (answer.code == 0)
+                             std::memcpy(served.hidden.data() + at * d, answer.hidden.data(), answer.hidden.size());
                            for (std::size_t i = 0; i < answer.flags.size(); ++i) served.flags[at + i] = answer.flags[i];
                            --open;
                            changed.notify_all();
@@ -136,8 +142,10 @@ std::vector<float> reference(const scheduling::ModelShape& shape) {
     const std::size_t n = kTokensPerStream * shape.top_k;
     for (std::size_t layer = 0; layer < shape.layers; ++layer) {
       const std::size_t to = (layer * pass.tokens + stream * kTokensPerStream) * shape.top_k;
-      std::copy_n(submit.route_ids.begin() + static_cast<std::ptrdiff_t>(layer * n), n, pass.route_ids.begin() + static_cast<std::ptrdiff_t>(to));
-      std::copy_n(submit.route_weights.begin() + static_cast<std::ptrdiff_t>(layer * n), n, pass.route_weights.begin() + static_cast<std::ptrdiff_t>(to));
+      std::copy_n(submit.route_ids.begin() + static_cast<std::ptrdiff_t>(layer * n), n,
+                  pass.route_ids.begin() + static_cast<std::ptrdiff_t>(to));
+      std::copy_n(submit.route_weights.begin() + static_cast<std::ptrdiff_t>(layer * n), n,
+                  pass.route_weights.begin() + static_cast<std::ptrdiff_t>(to));
     }
   }
   auto flags = gpu::run_reference(shape, *gpu::make_synthetic_weights(shape), pass);
@@ -164,8 +172,10 @@ BOOST_AUTO_TEST_CASE(answers_have_the_same_bits_for_any_number_of_nodes_gpus_and
   struct Case {
     std::uint32_t nodes, gpus, max_tokens_per_pass, request_tokens;
   };
-  for (const Case c : {Case{1, 1, 256, 60}, Case{1, 4, 256, 7}, Case{2, 2, 16, 20}, Case{4, 1, 5, 1}, Case{3, 1, 64, 13}}) {
-    BOOST_TEST_CONTEXT(c.nodes << " nodes x " << c.gpus << " GPUs, at most " << c.max_tokens_per_pass << " tokens a pass, requests of " << c.request_tokens) {
+  for (const Case c :
+       {Case{1, 1, 256, 60}, Case{1, 4, 256, 7}, Case{2, 2, 16, 20}, Case{4, 1, 5, 1}, Case{3, 1, 64, 13}}) {
+    BOOST_TEST_CONTEXT(c.nodes << " nodes x " << c.gpus << " GPUs, at most " << c.max_tokens_per_pass
+                               << " tokens a pass, requests of " << c.request_tokens) {
       auto options = cluster_of(c.nodes, c.gpus);
       options.max_tokens_per_pass = c.max_tokens_per_pass;
       const Served served = serve(options, c.request_tokens);
@@ -222,8 +232,8 @@ BOOST_AUTO_TEST_CASE(C12_C13_padding_and_ids_beyond_the_table_harm_no_other_toke
   bad.request.number = 99;
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
     std::int32_t* const ids = bad.route_ids.data() + std::size_t{layer} * 4 * shape.top_k;
-    ids[2] = static_cast<std::int32_t>(shape.experts);           // token 1: one id beyond the table
-    ids[4] = -1;                                                 // token 2: one slot of padding
+    ids[2] = static_cast<std::int32_t>(shape.experts);                             // token 1: one id beyond the table
+    ids[4] = -1;                                                                   // token 2: one slot of padding
     ids[6] = ids[7] = layer == 0 ? std::numeric_limits<std::int32_t>::max() : -1;  // token 3: nothing valid
   }
   const auto want = (*cluster)->ask(0, good, seconds(10));

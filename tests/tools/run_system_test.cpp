@@ -11,8 +11,10 @@
 #include <vector>
 
 #include <boost/test/unit_test.hpp>
+#include <netinet/in.h>
 #include <nlohmann/json.hpp>
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "cluster/child.hpp"
@@ -40,7 +42,8 @@ Outcome finish(cluster::Child& child, At&& at) {
   Outcome outcome;
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(240);
   while (child.out_fd() >= 0 || child.err_fd() >= 0 || !child.ended()) {
-    BOOST_TEST_REQUIRE((std::chrono::steady_clock::now() < until), "it did not end; so far it said: " + outcome.err + outcome.out);
+    BOOST_TEST_REQUIRE((std::chrono::steady_clock::now() < until),
+                       "it did not end; so far it said: " + outcome.err + outcome.out);
     std::array<pollfd, 2> fds{{{child.out_fd(), POLLIN, 0}, {child.err_fd(), POLLIN, 0}}};
     ::poll(fds.data(), fds.size(), 100);
     for (std::size_t i = 0; i < 2; ++i) {
@@ -79,7 +82,9 @@ json run_json(std::vector<std::string> args) {
   return report;
 }
 
-std::string config(const char* name) { return (kSource / "configs" / name).string(); }
+std::string config(const char* name) {
+  return (kSource / "configs" / name).string();
+}
 
 /// Processes whose command line names this build's troupe binary.
 std::set<int> troupe_processes() {
@@ -88,7 +93,8 @@ std::set<int> troupe_processes() {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     std::error_code error;
-    if (fs::read_symlink(entry.path() / "exe", error) == fs::path(TROUPE_BINARY) && !error) pids.insert(std::stoi(name));
+    if (fs::read_symlink(entry.path() / "exe", error) == fs::path(TROUPE_BINARY) && !error)
+      pids.insert(std::stoi(name));
   }
   return pids;
 }
@@ -116,6 +122,25 @@ void nothing_left_since(const Traces& before) {
   for (const std::string& trace : after.all) BOOST_TEST(before.all.contains(trace), "left behind: " + trace);
 }
 
+/// One kilobyte of noise, and a greeting that breaks off, to a port of this machine.
+void send_noise(std::uint16_t port) {
+  std::string noise;
+  for (unsigned i = 0; i < 1024; ++i) noise += static_cast<char>(i * 2654435761U >> 13U);
+  const std::string greeting("\xff\0\0\0\0\0\0\0\1\x7f\3\0CURVE", 17);
+  for (const std::string& bytes : {noise, greeting}) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
+      // It may close on us at any byte.
+      (void)::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    }
+    ::close(fd);
+  }
+}
+
 const std::vector<std::string> kSmall = {"--set", "workload.tokens=1500"};
 
 std::vector<std::string> with_small(std::vector<std::string> args) {
@@ -141,7 +166,8 @@ BOOST_AUTO_TEST_CASE(the_digest_is_the_reference_s_for_any_shape_of_cluster_and_
       BOOST_TEST(report["verdict"] == "pass");
       BOOST_TEST(report["output_digest"] == report["reference_digest"]);
       BOOST_TEST(report["tokens_completed"] == 1500);
-      for (const char* key : {"tokens_lost", "tokens_duplicated", "order_violations", "tokens_dropped"}) BOOST_TEST(report[key] == 0);
+      for (const char* key : {"tokens_lost", "tokens_duplicated", "order_violations", "tokens_dropped"})
+        BOOST_TEST(report[key] == 0);
     }
     digests.insert(report["output_digest"].get<std::string>());
   }
@@ -156,7 +182,8 @@ BOOST_AUTO_TEST_CASE(the_standing_example_gives_each_gpu_128_token_visits) {
 }
 
 BOOST_AUTO_TEST_CASE(the_same_bits_over_ucx_between_hosts) {
-  const json report = run_json(with_small({config("demo.toml"), "--set", "transport.bulk=ucx", "--set", "transport.ucx_tls=tcp"}));
+  const json report =
+      run_json(with_small({config("demo.toml"), "--set", "transport.bulk=ucx", "--set", "transport.ucx_tls=tcp"}));
   BOOST_TEST(report["verdict"] == "pass", report.dump(2));
 }
 
@@ -194,17 +221,20 @@ BOOST_AUTO_TEST_CASE(a_killed_launcher_leaves_nothing_running) {
     if (!more) break;
     std::this_thread::yield();
   }
-  for (const int pid : troupe_processes()) BOOST_TEST(before.all.contains("process " + std::to_string(pid)), "still runs: " + std::to_string(pid));
+  for (const int pid : troupe_processes())
+    BOOST_TEST(before.all.contains("process " + std::to_string(pid)), "still runs: " + std::to_string(pid));
   BOOST_TEST(before.all.size() == had);
   // Its own temporary folder stays after SIGKILL; take it away as the next boot would.
   for (const auto& entry : fs::directory_iterator(fs::temp_directory_path())) {
-    if (entry.path().filename().string().rfind("troupe-run-", 0) == 0 && !before.all.contains(entry.path().string())) fs::remove_all(entry.path());
+    if (entry.path().filename().string().rfind("troupe-run-", 0) == 0 && !before.all.contains(entry.path().string()))
+      fs::remove_all(entry.path());
   }
 }
 
 BOOST_AUTO_TEST_CASE(a_killed_node_fails_the_run_with_its_name) {
   const Traces before;
-  cluster::Child child = start({"run", config("demo.toml"), "--set", "workload.tokens=2000000", "--no-reference", "--json"});
+  cluster::Child child =
+      start({"run", config("demo.toml"), "--set", "workload.tokens=2000000", "--no-reference", "--json"});
   bool sent = false;
   const Outcome outcome = finish(child, [&](const Outcome& so_far) {
     if (sent || so_far.err.find("serving view") == std::string::npos) return;
@@ -224,6 +254,27 @@ BOOST_AUTO_TEST_CASE(a_killed_node_fails_the_run_with_its_name) {
   BOOST_TEST(report["verdict"] == "fail");
   BOOST_TEST(report["reasons"].dump().find("ended (killed by signal 9") != std::string::npos, report["reasons"].dump());
   nothing_left_since(before);
+}
+
+BOOST_AUTO_TEST_CASE(C37_noise_to_every_port_is_refused_and_counted_and_the_cluster_serves_on) {
+  cluster::Child child = start({"run", config("demo.toml"), "--set", "workload.tokens=3000", "--json"});
+  child.close_input();
+  bool sent = false;
+  std::size_t ports = 0;
+  const Outcome outcome = finish(child, [&](const Outcome& so_far) {
+    if (sent || so_far.err.find("serving view") == std::string::npos) return;
+    sent = true;
+    const std::string prefix = "tcp://127.0.0.1:";
+    for (std::size_t at = 0; (at = so_far.err.find(prefix, at)) != std::string::npos; ++at) {
+      send_noise(static_cast<std::uint16_t>(std::stoi(so_far.err.substr(at + prefix.size(), 5))));
+      ++ports;
+    }
+  });
+  BOOST_TEST(ports == 5u);  // the coordinator's, and a control port and a door for each of two nodes
+  const json report = json::parse(outcome.out, nullptr, false);
+  BOOST_TEST_REQUIRE(report.is_object(), outcome.out + outcome.err);
+  BOOST_TEST(report["verdict"] == "pass", outcome.out);
+  BOOST_TEST(report["refused_frames"] >= 4);
 }
 
 BOOST_AUTO_TEST_CASE(launches_in_a_row_leave_nothing_behind) {
