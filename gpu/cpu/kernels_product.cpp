@@ -41,27 +41,41 @@ HWY_INLINE void panel_of_one_tile(const PackedRows& rows, const std::byte* panel
     const std::size_t depth = std::min(most, inner - k);
     const auto* from = w + k * Panel::kStep;
     tile_of<Panel>(rows.rows, rows.values + k * rows.rows, from, depth, k == 0, partial, nullptr,
-                   {reinterpret_cast<const std::byte*>(from) + kAheadBytes, depth * kLines, kLines * kUnroll});
+                   {reinterpret_cast<const std::byte*>(from) + kAheadBytes, kLines * kUnroll});
   }
 }
 
-/// One block of a panel, `depth` inner indices from k on, for all tiles. ahead: each tile's share of the block that
-/// comes next.
+/// How a block's prefetches are spread over the tiles that come before it: evenly, and at least one at each turn.
+struct Spread {
+  std::size_t at_once = 0;
+  std::size_t lines_per_tile = 0;
+  std::size_t tiles = 0;  ///< the first so many
+
+  Spread(std::size_t lines, std::size_t tile_count) {
+    constexpr std::size_t kTurns = kDecodeDepth / kUnroll;
+    at_once = ceil_div(lines, kTurns * tile_count);
+    lines_per_tile = at_once * kTurns;
+    tiles = ceil_div(lines, lines_per_tile);
+  }
+};
+
+/// One block of a panel, `depth` inner indices from k on, for all tiles. ahead: the block that comes next.
 HWY_INLINE void block_of_tiles(const PackedRows& rows, const RowTiles& tiles, const PackedWeights& weights,
                                const std::byte* block, std::size_t k, std::size_t depth, float* partial, float* decoded,
-                               Ahead ahead) {
+                               const std::byte* ahead, const Spread& spread) {
   const bool bf16 = weights.type == scheduling::WeightType::kBf16;
   const float* const w = bf16 ? decoded : words_at<float>(block);
   for (std::size_t t = 0; t < tiles.count; ++t) {
     const std::size_t n = tiles.rows(t);
     const float* const x = rows.values + tiles.first(t) * rows.stride + k * n;
     float* const sums = partial + tiles.first(t) * kPanelColumns;
+    const Ahead next{ahead, t < spread.tiles ? spread.at_once : 0};
+    ahead += spread.lines_per_tile * 64;
     if (t == 0 && bf16) {
-      tile_of<DecodingPanel>(n, x, words_at<std::uint32_t>(block), depth, k == 0, sums, decoded, ahead);
+      tile_of<DecodingPanel>(n, x, words_at<std::uint32_t>(block), depth, k == 0, sums, decoded, next);
     } else {
-      tile_of<F32Panel>(n, x, w, depth, k == 0, sums, nullptr, ahead);
+      tile_of<F32Panel>(n, x, w, depth, k == 0, sums, nullptr, next);
     }
-    ahead.from += ahead.lines * 64;
   }
 }
 
@@ -82,8 +96,7 @@ HWY_INLINE void panel_sums(const PackedRows& rows, const RowTiles& tiles, const 
     }
     return;
   }
-  const std::size_t lines = ceil_div(kDecodeDepth * step / 64, tiles.count);
-  const std::size_t at_once = ceil_div(lines * kUnroll, kDecodeDepth);
+  const Spread spread(kDecodeDepth * step / 64, tiles.count);
   for (std::size_t k = 0; k < weights.inner; k += kDecodeDepth) {
     const std::size_t depth = std::min(kDecodeDepth, weights.inner - k);
     for (std::size_t p = 0; p < count; ++p) {
@@ -91,8 +104,8 @@ HWY_INLINE void panel_sums(const PackedRows& rows, const RowTiles& tiles, const 
       // The next block in the order of use; beyond the last one a prefetch does no harm.
       const std::byte* ahead = p + 1 < count ? block + panel_bytes : panels + (k + depth) * step;
       if (p + 1 == count && k + depth == weights.inner) ahead = panels + count * panel_bytes;
-      block_of_tiles(rows, tiles, weights, block, k, depth, scratch.partial + p * panel_floats, scratch.decoded,
-                     {ahead, lines, at_once});
+      block_of_tiles(rows, tiles, weights, block, k, depth, scratch.partial + p * panel_floats, scratch.decoded, ahead,
+                     spread);
     }
   }
 }

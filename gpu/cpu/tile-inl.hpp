@@ -60,11 +60,10 @@ struct DecodingPanel {
 /// of misses.
 constexpr std::size_t kUnroll = 4;
 
-/// Cache lines that a tile asks the memory for while it computes.
+/// Cache lines that a tile asks the memory for while it computes: `at_once` of them before every kUnroll inner indices.
 struct Ahead {
   const std::byte* from = nullptr;
-  std::size_t lines = 0;
-  std::size_t at_once = 0;  ///< lines per kUnroll inner indices, so that all are asked for by the end of the block
+  std::size_t at_once = 0;
 };
 
 /// Vectors of pairs in a tile of R rows: R x 2 x this many sums, which must leave room in the registers for the
@@ -124,10 +123,9 @@ HWY_INLINE void tile_columns(const float* HWY_RESTRICT x, const typename Panel::
     const std::size_t end = depth - begin < kBlockDepth ? depth - begin : kBlockDepth;
     std::size_t k = 0;
     for (; k + kUnroll <= end; k += kUnroll) {
-      for (std::size_t line = 0; line < ahead.at_once && ahead.lines > 0; ++line) {
+      for (std::size_t line = 0; line < ahead.at_once; ++line) {
         __builtin_prefetch(ahead.from, 0, 3);
         ahead.from += 64;
-        --ahead.lines;
       }
       TROUPE_UNROLL
       for (std::size_t u = 0; u < kUnroll; ++u) {
@@ -155,16 +153,13 @@ HWY_INLINE void tile_columns(const float* HWY_RESTRICT x, const typename Panel::
   }
 }
 
-/// All 64 columns of a panel for R rows.
+/// All 64 columns of a panel for R rows. Where the panel is wider than a tile, the first tile prefetches.
 template <int R, class Panel>
 HWY_NOINLINE void tile(const float* x, const typename Panel::Word* w, std::size_t depth, bool first, float* partial,
                        float* decoded, Ahead ahead) {
   constexpr int kVectors = vectors_in_tile<R>();
-  constexpr std::size_t kTilesAcross = kPanelPairs / (kVectors * kLanes);
-  const std::size_t lines = ceil_div(ahead.lines, kTilesAcross);
-  for (std::size_t t = 0; t < kTilesAcross; ++t) {
-    tile_columns<R, kVectors, Panel>(x, w, depth, first, t * kVectors * kLanes, partial, decoded,
-                                     {ahead.from + t * lines * 64, lines, ahead.at_once});
+  for (std::size_t pair = 0; pair < kPanelPairs; pair += kVectors * kLanes) {
+    tile_columns<R, kVectors, Panel>(x, w, depth, first, pair, partial, decoded, pair == 0 ? ahead : Ahead{});
   }
 }
 
