@@ -31,6 +31,17 @@ HeartbeatSender::Options beats_of(const std::string& node, const std::string& en
 constexpr std::uint64_t kIntervalNs = 200'000'000;
 constexpr std::uint64_t kLimitNs = 10 * kIntervalNs;
 
+/// What holds up every worker of an actor system.
+struct Plug {
+  std::mutex mutex;
+  std::atomic<int> waiting{0};
+};
+// With an argument, because CAF 0.17 binds a reference to a null pointer for functors without one.
+void get_stuck(caf::event_based_actor*, Plug* plug) {
+  ++plug->waiting;
+  const std::lock_guard wait(plug->mutex);
+}
+
 BOOST_AUTO_TEST_CASE(C33_a_node_that_is_busy_in_every_thread_is_not_silent) {
   Party coordinator(plain("coordinator"));
   std::atomic<bool> busy{true};
@@ -41,19 +52,13 @@ BOOST_AUTO_TEST_CASE(C33_a_node_that_is_busy_in_every_thread_is_not_silent) {
       while (busy) continue;
     });
   }
+  Plug plug;  // outlives the system, which waits for its actors
   caf::actor_system_config config;
   caf::actor_system system(config);
-  std::mutex stuck;
-  stuck.lock();
-  std::atomic<int> actors_stuck{0};
+  std::unique_lock plugged(plug.mutex);
   const int actors = 64 + 4 * static_cast<int>(std::thread::hardware_concurrency());  // more than the pool has workers
-  for (int i = 0; i < actors; ++i) {
-    system.spawn([&](caf::event_based_actor*) {
-      ++actors_stuck;
-      const std::lock_guard wait(stuck);
-    });
-  }
-  BOOST_TEST(eventually([&] { return actors_stuck > 0; }));
+  for (int i = 0; i < actors; ++i) system.spawn(get_stuck, &plug);
+  BOOST_TEST(eventually([&] { return plug.waiting > 0; }));
 
   auto sender = HeartbeatSender::start(beats_of("n1", coordinator->endpoint()));
   BOOST_REQUIRE(sender.has_value());
@@ -62,8 +67,8 @@ BOOST_AUTO_TEST_CASE(C33_a_node_that_is_busy_in_every_thread_is_not_silent) {
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
   while (coordinator.heard_count() < kBeats && std::chrono::steady_clock::now() < give_up) continue;
   const auto heard = coordinator.heard();
-  const bool still_stuck = actors_stuck < actors;
-  stuck.unlock();
+  const bool still_stuck = plug.waiting < actors;
+  plugged.unlock();
   busy = false;
   for (auto& thread : spinning) thread.join();
 
