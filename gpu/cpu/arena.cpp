@@ -99,11 +99,10 @@ Result<ArenaLayout> plan_layout(const scheduling::ModelShape& shape, const Devic
 
   const std::size_t blocks = ceil_div(options.max_rows, kBlockRows);
   layout.block_rows = ceil_div(options.max_rows, blocks);
-  layout.rows_stride = round_up(shape.d_model, kBlockDepth);
   layout.hidden_stride = unit_panels * kPanelPairs;
   const Size rows(layout.block_rows);
   const Size floats(sizeof(float));
-  const Size hidden_at = (rows * Size(layout.rows_stride) * floats).aligned(kLine);
+  const Size hidden_at = (rows * d_model * floats).aligned(kLine);
   const Size partial_at = (hidden_at + rows * Size(layout.hidden_stride) * floats).aligned(kLine);
   const Size decoded_at = (partial_at + Size(partial_floats(layout.block_rows)) * floats).aligned(kLine);
   const Size scratch = (decoded_at + Size(kDecodedFloats) * floats).aligned(kPageBytes);

@@ -23,7 +23,6 @@ struct ArenaLayout {
   std::size_t block_rows = 0;   ///< rows that the scratch takes at once
   std::size_t rows_offset = 0;  ///< parts of the scratch
   std::size_t hidden_offset = 0;
-  std::size_t rows_stride = 0;    ///< floats of a packed input row
   std::size_t hidden_stride = 0;  ///< floats of a row of hidden units
   std::size_t partial_offset = 0;
   std::size_t decoded_offset = 0;

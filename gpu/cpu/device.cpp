@@ -168,9 +168,8 @@ Result<void> CpuDevice::run_experts(std::span<const ExpertRows> groups, std::spa
     for (std::size_t b = 0; b < blocks; ++b) {
       const std::size_t first = group.first_row + b * group.rows / blocks;
       const std::size_t rows = group.first_row + (b + 1) * group.rows / blocks - first;
-      kernels_.pack_rows(shape_.transport, in.data() + first * row_bytes, rows, shape_.d_model, packed,
-                         layout_.rows_stride);
-      kernels_.swiglu({packed, rows, layout_.rows_stride}, up, product_scratch(), hidden, layout_.hidden_stride);
+      kernels_.pack_rows(shape_.transport, in.data() + first * row_bytes, rows, shape_.d_model, packed, shape_.d_model);
+      kernels_.swiglu({packed, rows, shape_.d_model}, up, product_scratch(), hidden, layout_.hidden_stride);
       kernels_.product({hidden, rows, layout_.hidden_stride}, down, product_scratch(), shape_.transport,
                        out.data() + first * row_bytes, shape_.d_model);
     }
@@ -208,8 +207,8 @@ Result<void> CpuDevice::run_gate(std::uint32_t layer, std::uint32_t rows, std::s
   for (std::size_t first = 0; first < rows; first += layout_.block_rows) {
     const std::size_t n = std::min(layout_.block_rows, rows - first);
     kernels_.pack_rows(kF32, std::as_bytes(in.subspan(first * shape_.d_model)).data(), n, shape_.d_model, packed,
-                       layout_.rows_stride);
-    kernels_.product({packed, n, layout_.rows_stride}, router, product_scratch(), kF32,
+                       shape_.d_model);
+    kernels_.product({packed, n, shape_.d_model}, router, product_scratch(), kF32,
                      std::as_writable_bytes(logits.subspan(first * shape_.experts)).data(), shape_.experts);
   }
   return {};

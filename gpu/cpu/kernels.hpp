@@ -22,7 +22,7 @@ namespace troupe::gpu::cpu {
 struct PackedRows {
   const float* values = nullptr;
   std::size_t rows = 0;
-  std::size_t stride = 0;  ///< floats a row takes: `inner` of the weights, rounded up to kBlockDepth
+  std::size_t stride = 0;  ///< floats a row takes; at least `inner` of the weights
 };
 
 /// Panels of weights (layout.hpp).

@@ -41,7 +41,7 @@ HWY_INLINE void panel_of_one_tile(const PackedRows& rows, const std::byte* panel
     const std::size_t depth = std::min(most, inner - k);
     const auto* from = w + k * Panel::kStep;
     tile_of<Panel>(rows.rows, rows.values + k * rows.rows, from, depth, k == 0, partial, nullptr,
-                   {reinterpret_cast<const std::byte*>(from) + kAheadBytes, kLines * kUnroll});
+                   {reinterpret_cast<const std::byte*>(from) + kAheadBytes, kLines * kTurn});
   }
 }
 
@@ -52,8 +52,8 @@ struct Spread {
   std::size_t tiles = 0;  ///< the first so many
 
   Spread(std::size_t lines, std::size_t tile_count) {
-    constexpr std::size_t kTurns = kDecodeDepth / kUnroll;
-    at_once = ceil_div(lines, kTurns * tile_count);
+    constexpr std::size_t kTurns = kDecodeDepth / kTurn;
+    at_once = round_up(ceil_div(lines, kTurns * tile_count), 2);
     lines_per_tile = at_once * kTurns;
     tiles = ceil_div(lines, lines_per_tile);
   }
@@ -113,20 +113,18 @@ HWY_INLINE void panel_sums(const PackedRows& rows, const RowTiles& tiles, const 
 /// hidden = silu(low) * high for the 32 units of a panel, from unit number `unit` on.
 HWY_NOINLINE void store_hidden(const RowTiles& tiles, const float* partial, std::size_t unit, float* hidden,
                                std::size_t stride) {
-  static_assert(kPanelPairs % kBlockDepth == 0 && kBlockDepth % kLanes == 0,
-                "a panel's units are whole blocks of rows");
   const F32 d;
+  HWY_ALIGN float units[kTileRows][kPanelPairs];
   for (std::size_t t = 0; t < tiles.count; ++t) {
     const std::size_t n = tiles.rows(t);
-    float* const units = hidden + tiles.first(t) * stride + unit * n;
     for (std::size_t r = 0; r < n; ++r) {
       const float* const sums = partial + (tiles.first(t) + r) * kPanelColumns;
       for (std::size_t pair = 0; pair < kPanelPairs; pair += kLanes) {
         const Vec gate = silu(hn::Load(d, sums + pair));
-        hn::Store(hn::Mul(gate, hn::Load(d, sums + kPanelPairs + pair)), d,
-                  units + pair / kBlockDepth * kBlockDepth * n + r * kBlockDepth + pair % kBlockDepth);
+        hn::Store(hn::Mul(gate, hn::Load(d, sums + kPanelPairs + pair)), d, units[r] + pair);
       }
     }
+    store_tile(units[0], kPanelPairs, n, kPanelPairs, hidden + tiles.first(t) * stride + unit * n);
   }
 }
 

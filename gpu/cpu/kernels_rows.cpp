@@ -29,14 +29,15 @@ void pack_rows(scheduling::TransportType type, const std::byte* in, std::size_t 
                std::size_t stride) {
   const RowTiles tiles(rows);
   const std::size_t bytes = scheduling::bytes_of(type);
+  HWY_ALIGN float chunk[kTileRows][kChunk];
   for (std::size_t t = 0; t < tiles.count; ++t) {
     const std::size_t n = tiles.rows(t);
-    for (std::size_t r = 0; r < n; ++r) {
-      const std::byte* const row = in + (tiles.first(t) + r) * columns * bytes;
-      float* to = out + tiles.first(t) * stride + r * kBlockDepth;
-      for (std::size_t c = 0; c < columns; c += kBlockDepth, to += n * kBlockDepth) {
-        load_exact(type, row + c * bytes, std::min(kBlockDepth, columns - c), to);
+    for (std::size_t c = 0; c < columns; c += kChunk) {
+      const std::size_t width = std::min(kChunk, columns - c);
+      for (std::size_t r = 0; r < n; ++r) {
+        load_exact(type, in + ((tiles.first(t) + r) * columns + c) * bytes, width, chunk[r]);
       }
+      store_tile(chunk[0], kChunk, n, width, out + tiles.first(t) * stride + c * n);
     }
   }
 }

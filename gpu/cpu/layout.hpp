@@ -17,14 +17,13 @@
 ///   shuffle. w2 and the router: panel p holds columns [64p, 64p + 64); low = 64p + i, high = 64p + 32 + i.
 /// Columns beyond the matrix are zero.
 ///
-/// Rows: tiles of up to 6 rows; a tile is cut along the inner dimension into blocks of 16, each [rows of the tile][16]
-/// and contiguous.
+/// Rows: tiles of up to 6 rows, each [stride][rows of the tile], so that what a tile needs for one inner index lies
+/// side by side.
 namespace troupe::gpu::cpu {
 
 inline constexpr std::size_t kPanelColumns = 64;
 inline constexpr std::size_t kPanelPairs = 32;
 inline constexpr std::size_t kTileRows = 6;
-inline constexpr std::size_t kBlockDepth = 16;
 /// Most rows whose partial sums are held at once; more rows are computed in blocks of equal size.
 inline constexpr std::size_t kBlockRows = 264;
 inline constexpr std::size_t kPageBytes = 4096;

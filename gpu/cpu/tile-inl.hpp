@@ -13,8 +13,10 @@
 // anyway.
 #if defined(__GNUC__) && !defined(__clang__)
 #define TROUPE_UNROLL _Pragma("GCC unroll 16")
+#define TROUPE_UNROLL_NOT _Pragma("GCC unroll 1")
 #else
 #define TROUPE_UNROLL
+#define TROUPE_UNROLL_NOT _Pragma("nounroll")
 #endif
 
 HWY_BEFORE_NAMESPACE();
@@ -24,6 +26,7 @@ namespace troupe::gpu::cpu::HWY_NAMESPACE {
 struct F32Panel {
   using Word = float;
   static constexpr std::size_t kStep = kPanelColumns;  ///< words of one inner index
+  static constexpr bool kLeavesDecoded = false;
   static HWY_INLINE void load(const Word* w, std::size_t pair, float* /*decoded*/, Vec& low, Vec& high) {
     const F32 d;
     low = hn::Load(d, w + pair);
@@ -35,6 +38,7 @@ struct F32Panel {
 struct Bf16Panel {
   using Word = std::uint32_t;
   static constexpr std::size_t kStep = kPanelPairs;
+  static constexpr bool kLeavesDecoded = false;
   static HWY_INLINE void load(const Word* w, std::size_t pair, float* /*decoded*/, Vec& low, Vec& high) {
     const F32 d;
     const U32 du;
@@ -48,6 +52,7 @@ struct Bf16Panel {
 struct DecodingPanel {
   using Word = std::uint32_t;
   static constexpr std::size_t kStep = kPanelPairs;
+  static constexpr bool kLeavesDecoded = true;
   static HWY_INLINE void load(const Word* w, std::size_t pair, float* decoded, Vec& low, Vec& high) {
     const F32 d;
     Bf16Panel::load(w, pair, nullptr, low, high);
@@ -56,11 +61,11 @@ struct DecodingPanel {
   }
 };
 
-/// Inner indices that are unrolled; prefetches come between, a few at a time, so that they never fill the core's queue
-/// of misses.
-constexpr std::size_t kUnroll = 4;
+/// Inner indices between two bursts of prefetches.
+constexpr std::size_t kTurn = 8;
 
-/// Cache lines that a tile asks the memory for while it computes: `at_once` of them before every kUnroll inner indices.
+/// Cache lines that a tile asks the memory for while it computes: `at_once` of them, an even number, at each turn. A
+/// few at a time, so that they never fill the core's queue of misses.
 struct Ahead {
   const std::byte* from = nullptr;
   std::size_t at_once = 0;
@@ -94,15 +99,14 @@ HWY_INLINE void tile_step(const float* HWY_RESTRICT x, const typename Panel::Wor
   }
   TROUPE_UNROLL
   for (int r = 0; r < R; ++r) {
-    const Vec row = hn::Set(d, x[static_cast<std::size_t>(r) * kBlockDepth]);
+    const Vec row = hn::Set(d, x[r]);
     TROUPE_UNROLL
     for (int j = 0; j < 2 * P; ++j) sums[r][j] = fused(row, weights[j], sums[r][j]);
   }
 }
 
-/// Sums of R rows over `depth` inner indices for the columns of P vectors of pairs from `pair` on. x: blocks of
-/// [R][64]. partial: [R][64], read unless `first`, written. decoded: see DecodingPanel. ahead: spread over the whole of
-/// the loop.
+/// Sums of R rows over `depth` inner indices for the columns of P vectors of pairs from `pair` on. x: [depth][R].
+/// partial: [R][64], read unless `first`, written. decoded: [depth][64], written by a DecodingPanel only.
 template <int R, int P, class Panel>
 HWY_INLINE void tile_columns(const float* HWY_RESTRICT x, const typename Panel::Word* HWY_RESTRICT w, std::size_t depth,
                              bool first, std::size_t pair, float* HWY_RESTRICT partial, float* HWY_RESTRICT decoded,
@@ -119,27 +123,21 @@ HWY_INLINE void tile_columns(const float* HWY_RESTRICT x, const typename Panel::
       sums[r][2 * p + 1] = first ? hn::Zero(d) : hn::Load(d, at + kPanelPairs);
     }
   }
-  for (std::size_t begin = 0; begin < depth; begin += kBlockDepth) {
-    const std::size_t end = depth - begin < kBlockDepth ? depth - begin : kBlockDepth;
-    std::size_t k = 0;
-    for (; k + kUnroll <= end; k += kUnroll) {
-      for (std::size_t line = 0; line < ahead.at_once; ++line) {
-        __builtin_prefetch(ahead.from, 0, 3);
-        ahead.from += 64;
-      }
-      TROUPE_UNROLL
-      for (std::size_t u = 0; u < kUnroll; ++u) {
-        tile_step<R, P, Panel>(x + k + u, w + u * Panel::kStep, pair, decoded + u * kPanelColumns, sums);
-      }
-      w += kUnroll * Panel::kStep;
-      decoded += kUnroll * kPanelColumns;
+  for (std::size_t done = 0; done < depth; done += kTurn) {
+    for (std::size_t line = 0; line < ahead.at_once; line += 2) {
+      __builtin_prefetch(ahead.from, 0, 2);
+      __builtin_prefetch(ahead.from + 64, 0, 2);
+      ahead.from += 128;
     }
-    for (; k < end; ++k) {
-      tile_step<R, P, Panel>(x + k, w, pair, decoded, sums);
+    const std::size_t turn = depth - done < kTurn ? depth - done : kTurn;
+    // Not unrolled: compilers then keep the sums in registers without moving them about.
+    TROUPE_UNROLL_NOT
+    for (std::size_t k = 0; k < turn; ++k) {
+      tile_step<R, P, Panel>(x, w, pair, decoded, sums);
+      x += R;
       w += Panel::kStep;
-      decoded += kPanelColumns;
+      if constexpr (Panel::kLeavesDecoded) decoded += kPanelColumns;
     }
-    x += static_cast<std::size_t>(R) * kBlockDepth;
   }
   TROUPE_UNROLL
   for (int r = 0; r < R; ++r) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "gpu/bf16.hpp"
+#include "gpu/cpu/layout.hpp"
 #include "hwy/highway.h"
 #include "scheduling/model_shape.hpp"
 
@@ -92,6 +93,33 @@ HWY_INLINE void load_exact(scheduling::TransportType type, const std::byte* in, 
   const std::size_t bytes = scheduling::bytes_of(type);
   from_transport(type, {in + i * bytes, (count - i) * bytes}, {values + i, count - i});
 }
+
+template <std::size_t R>
+HWY_INLINE void store_tile_of(const float* HWY_RESTRICT rows, std::size_t stride, std::size_t columns,
+                              float* HWY_RESTRICT tile) {
+  for (std::size_t c = 0; c < columns; ++c) {
+    for (std::size_t r = 0; r < R; ++r) tile[c * R + r] = rows[r * stride + c];
+  }
+}
+
+/// Rows, each `stride` floats after the one before, to a tile: [columns][count]. count: 1 to kTileRows.
+HWY_INLINE void store_tile(const float* rows, std::size_t stride, std::size_t count, std::size_t columns, float* tile) {
+  switch (count) {
+    case 1:
+      return store_tile_of<1>(rows, stride, columns, tile);
+    case 2:
+      return store_tile_of<2>(rows, stride, columns, tile);
+    case 3:
+      return store_tile_of<3>(rows, stride, columns, tile);
+    case 4:
+      return store_tile_of<4>(rows, stride, columns, tile);
+    case 5:
+      return store_tile_of<5>(rows, stride, columns, tile);
+    default:
+      return store_tile_of<6>(rows, stride, columns, tile);
+  }
+}
+static_assert(kTileRows == 6, "store_tile covers 1 to 6 rows");
 
 /// g / (1 + exp(-g)), relative error below 3e-7 for g >= -87; 0 below that, where the true value is under 1.5e-36. NaN
 /// stays NaN. exp: t = n ln 2 + r with |r| <= ln 2 / 2, the two-part ln 2 of Cody and Waite (1980), e^r by its Taylor

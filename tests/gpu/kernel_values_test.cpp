@@ -41,14 +41,14 @@ float kernel_silu(const cpu::Kernels& kernels, float g) {
   const std::vector<float> gate = {1, 0};
   const std::vector<float> up = {0, 1};
   cpu::pack_panel(WeightType::kF32, 2, gate, up, {panel.bytes(), 2 * 64 * sizeof(float)});
-  Floats rows(cpu::kBlockDepth);
+  Floats rows(2);
   rows.data()[0] = g;
   rows.data()[1] = 1;
   Floats partial(cpu::partial_floats(1));
   Floats decoded(cpu::kDecodedFloats);
   Floats hidden(cpu::kPanelPairs);
-  kernels.swiglu({rows.data(), 1, cpu::kBlockDepth}, {panel.bytes(), WeightType::kF32, 2, 1},
-                 {partial.data(), decoded.data()}, hidden.data(), cpu::kPanelPairs);
+  kernels.swiglu({rows.data(), 1, 2}, {panel.bytes(), WeightType::kF32, 2, 1}, {partial.data(), decoded.data()},
+                 hidden.data(), cpu::kPanelPairs);
   return hidden.data()[0];
 }
 
