@@ -148,7 +148,8 @@ bool wanted(const Options& options, const std::string& name) {
 Result<std::vector<Row>> bench_control(const Options& options) {
   const double seconds = options.seconds_per_case / kSlices;
   Rates tcp;
-  Rates zmq;
+  Rates zmq_curve;
+  Rates zmq_plain;
   Rates curve;
   Rates plain;
   for (int slice = 0; slice < kSlices; ++slice) {
@@ -160,18 +161,23 @@ Result<std::vector<Row>> bench_control(const Options& options) {
     };
     if (auto done = best(tcp, tcp_rates(seconds)); !done) return tl::unexpected<Error>(done.error());
     if (auto done = best(curve, wire_rates(true, seconds)); !done) return tl::unexpected<Error>(done.error());
-    if (auto done = best(zmq, zmq_rates(seconds)); !done) return tl::unexpected<Error>(done.error());
+    if (auto done = best(zmq_curve, zmq_rates(true, seconds)); !done) return tl::unexpected<Error>(done.error());
     if (auto done = best(plain, wire_rates(false, seconds)); !done) return tl::unexpected<Error>(done.error());
+    if (auto done = best(zmq_plain, zmq_rates(false, seconds)); !done) return tl::unexpected<Error>(done.error());
   }
   std::vector<Row> rows;
-  const auto add = [&](const std::string& name, double value, double limit, const char* limit_name, double peer) {
-    if (wanted(options, name))
-      rows.push_back({name, value, "1/s", limit, limit_name, peer, "bare ZeroMQ, plain", value / limit});
+  const auto add = [&](const std::string& name, double value, double limit, const char* limit_name, double peer,
+                       const char* peer_name) {
+    if (wanted(options, name)) rows.push_back({name, value, "1/s", limit, limit_name, peer, peer_name, value / limit});
   };
-  add("round trips, CURVE", curve.round_trips, tcp.round_trips, "TCP ping-pong", zmq.round_trips);
-  add("round trips, plain", plain.round_trips, tcp.round_trips, "TCP ping-pong", zmq.round_trips);
-  add("one-way, CURVE", curve.one_way, tcp.one_way, "TCP, a write each", zmq.one_way);
-  add("one-way, plain", plain.one_way, tcp.one_way, "TCP, a write each", zmq.one_way);
+  constexpr const char* kPingPong = "TCP ping-pong";
+  constexpr const char* kWrites = "TCP, a write each";
+  constexpr const char* kCurvePeer = "bare ZeroMQ, CURVE";
+  constexpr const char* kPlainPeer = "bare ZeroMQ, plain";
+  add("round trips, CURVE", curve.round_trips, tcp.round_trips, kPingPong, zmq_curve.round_trips, kCurvePeer);
+  add("round trips, plain", plain.round_trips, tcp.round_trips, kPingPong, zmq_plain.round_trips, kPlainPeer);
+  add("one-way, CURVE", curve.one_way, tcp.one_way, kWrites, zmq_curve.one_way, kCurvePeer);
+  add("one-way, plain", plain.one_way, tcp.one_way, kWrites, zmq_plain.one_way, kPlainPeer);
   return rows;
 }
 

@@ -16,6 +16,8 @@
 #include <unistd.h>
 #include <zmq.hpp>
 
+#include "cluster/wire.hpp"
+
 namespace troupe::bench {
 namespace {
 
@@ -96,9 +98,13 @@ void tcp_serve(const Tell& tell) {
   }
 }
 
-void zmq_serve(const Tell& tell) {
+void zmq_serve(const cluster::CurveKeys& keys, const Tell& tell) {
   zmq::context_t context(1);
   zmq::socket_t router(context, zmq::socket_type::router);
+  if (!keys.secret_key.empty()) {
+    router.set(zmq::sockopt::curve_server, true);
+    router.set(zmq::sockopt::curve_secretkey, keys.secret_key);
+  }
   router.bind("tcp://127.0.0.1:*");
   tell(router.get(zmq::sockopt::last_endpoint));
   std::uint64_t one_way = 0;
@@ -170,10 +176,12 @@ Result<Rates> tcp_rates(double seconds) {
       [&] { return read_all(connection.get(), answer.data(), answer.size()); });
 }
 
-Result<Rates> zmq_rates(double seconds) {
-  auto child = Child::start([](const Tell& tell) {
+Result<Rates> zmq_rates(bool curve, double seconds) {
+  const auto server = curve ? cluster::make_curve_keys() : cluster::CurveKeys{};
+  const auto client = curve ? cluster::make_curve_keys() : cluster::CurveKeys{};
+  auto child = Child::start([&](const Tell& tell) {
     try {
-      zmq_serve(tell);
+      zmq_serve(server, tell);
     } catch (const zmq::error_t&) {
       tell("");
     }
@@ -185,6 +193,11 @@ Result<Rates> zmq_rates(double seconds) {
     dealer.set(zmq::sockopt::linger, 0);
     dealer.set(zmq::sockopt::sndtimeo, kDeadlineMs);
     dealer.set(zmq::sockopt::rcvtimeo, kDeadlineMs);
+    if (curve) {
+      dealer.set(zmq::sockopt::curve_publickey, client.public_key);
+      dealer.set(zmq::sockopt::curve_secretkey, client.secret_key);
+      dealer.set(zmq::sockopt::curve_serverkey, server.public_key);
+    }
     dealer.connect((*child)->told());
     zmq::message_t answer;
     return rates_of(

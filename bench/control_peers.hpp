@@ -25,8 +25,9 @@ struct Rates {
 
 /// A bare TCP connection, one write per message. Errors: kIo.
 Result<Rates> tcp_rates(double seconds);
-/// Bare ZeroMQ (DEALER to ROUTER), without CURVE, codec, queues or names. Errors: kIo, kDeadline.
-Result<Rates> zmq_rates(double seconds);
+/// Bare ZeroMQ (DEALER to ROUTER), with CURVE or without; no codec, queues, names or allow-list. Errors: kIo,
+/// kDeadline.
+Result<Rates> zmq_rates(bool curve, double seconds);
 
 /// Calls `batch` until `seconds` have passed, at least once. Gives how many per second, at `each` a call; its first
 /// error.

@@ -220,11 +220,12 @@ BOOST_AUTO_TEST_CASE(missing_sequence_numbers_are_counted_and_told) {
     const auto bytes = messages::encode_frame(frame);
     dealer.send(zmq::const_buffer(bytes.data(), bytes.size()), zmq::send_flags::none);
   };
-  for (const std::uint64_t sequence : {1, 2, 0, 5, 6}) say("n1", sequence);  // 3 and 4 are missing; 0 has no number
-  for (const std::uint64_t sequence : {3, 4}) say("late", sequence);         // has sent two that we never heard
-  for (const std::uint64_t sequence : {1, 2}) say("n1", sequence);           // a new start
-  say("n1", 2);                                                              // another one, whose first is missing
-  for (const std::uint64_t sequence : {9, 4}) say("client", sequence);       // many share this name
+  for (const std::uint64_t sequence : {1U, 2U, 0U, 5U, 6U})
+    say("n1", sequence);                                                  // 3 and 4 are missing; 0 has no number
+  for (const std::uint64_t sequence : {3U, 4U}) say("late", sequence);    // has sent two that we never heard
+  for (const std::uint64_t sequence : {1U, 2U}) say("n1", sequence);      // a new start
+  say("n1", 2);                                                           // another one, whose first is missing
+  for (const std::uint64_t sequence : {9U, 4U}) say("client", sequence);  // many share this name
   (void)b.wait_for(12);
   BOOST_TEST(b.gaps() == (std::vector<std::string>{"n1:3-5", "late:1-3", "n1:1-2"}), boost::test_tools::per_element());
   BOOST_TEST(b->stats().gaps == 5U);
