@@ -41,7 +41,7 @@ BOOST_AUTO_TEST_CASE(a_connection_that_ends_after_success_was_not_refused) {
 
 BOOST_AUTO_TEST_CASE(of_several_at_once_the_right_number_is_refused) {
   HandshakeWatch watch;
-  for (const std::uint32_t fd : {5, 6, 7}) watch.on_event(ZMQ_EVENT_ACCEPTED, fd);
+  for (const std::uint32_t fd : {5U, 6U, 7U}) watch.on_event(ZMQ_EVENT_ACCEPTED, fd);
   watch.on_event(ZMQ_EVENT_HANDSHAKE_SUCCEEDED, 0);
   watch.on_event(ZMQ_EVENT_HANDSHAKE_SUCCEEDED, 0);  // two of the three
   BOOST_TEST(watch.on_event(ZMQ_EVENT_DISCONNECTED, 6).has_value());
