@@ -81,6 +81,7 @@ Processes::Processes(std::uint32_t ranks, std::function<std::string(Child&)> bod
     std::array<int, 2> pair{};
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()) != 0) std::abort();
     const pid_t pid = ::fork();
+    if (pid < 0) std::abort();
     if (pid == 0) {
       for (const int fd : fds_) ::close(fd);
       ::close(pair[0]);
@@ -134,6 +135,7 @@ std::vector<messages::BulkAddress> Processes::introduce() const {
 std::string Processes::verdict(std::uint32_t rank) {
   std::string last = hear(rank);
   int status = 0;
+  if (pids_[rank] <= 0) return "ended before";
   if (last == "(silent)") ::kill(pids_[rank], SIGKILL);
   ::waitpid(pids_[rank], &status, 0);
   pids_[rank] = -1;
